@@ -1,0 +1,60 @@
+"""The privacy statement of a plan or a result, in words a data-protection officer can read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+_NEIGHBOURS = {
+    "add_remove": "adding or removing {unit}",
+    "substitute": "replacing {unit} by another",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An (ε, δ) statement together with everything it rests on.
+
+    Attributes
+    ----------
+    epsilon, delta
+        The bound: for any two neighbouring data sets and any set of outputs S,
+        ``P(output in S) <= exp(epsilon) P'(output in S) + delta``.
+    adjacency
+        What "neighbouring" means: ``"add_remove"`` or ``"substitute"``.
+    unit
+        Who is protected, as a noun phrase ("one record").
+    accountant
+        How the bound was computed.
+    assumptions
+        What must hold for the statement to be true, one sentence each.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    unit: str
+    accountant: str
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def private(self) -> bool:
+        return math.isfinite(self.epsilon)
+
+    def assuming(self, *sentences: str) -> Guarantee:
+        """The same statement with further assumptions written down."""
+        return replace(self, assumptions=(*self.assumptions, *sentences))
+
+    def __str__(self) -> str:
+        if not self.private:
+            text = "NOT PRIVATE: no noise was planned, so nothing computed from this run protects the records."
+        else:
+            change = _NEIGHBOURS[self.adjacency].format(unit=self.unit)
+            text = (
+                f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {change} changes the probability of "
+                f"any outcome by a factor of at most exp({self.epsilon:.6g}) = {math.exp(min(self.epsilon, 700.0)):.4g}, "
+                f"except with probability {self.delta:.3g}. Computed by {self.accountant}."
+            )
+        if self.assumptions:
+            text += " Assumes: " + " ".join(self.assumptions)
+        return text

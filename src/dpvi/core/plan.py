@@ -1,0 +1,169 @@
+"""The frozen plan: the one object that sampler, clip, noise and accountant all read.
+
+A plan is a list of releases. Each is a Gaussian mechanism on a Poisson-sampled sum; the privacy cost of a plan is
+the composition of all of them. A stored plan runs without the accountant installed: building one needs
+:mod:`dpvi.privacy`, using one does not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dpvi.core import validation
+from dpvi.core.guarantee import Guarantee
+
+FORMAT_VERSION = 1
+GRADIENTS = "gradients"
+
+_POISSON = "Each release samples every record independently (Poisson sampling) and adds Gaussian noise to a clipped sum."
+_PUBLIC_SETTINGS = (
+    "Every setting (model, prior, clip norm, sampling rate, number of steps, column levels and bounds) was chosen without looking at the records."
+)
+_FLOATS = "Noise is drawn and added in floating point; attacks on the last bits and timing are outside the statement."
+
+
+@dataclass(frozen=True)
+class GaussianRelease:
+    """``count`` releases of a Poisson-sampled sum whose summands have norm at most ``clip_norm``.
+
+    Each adds N(0, (noise_multiplier * clip_norm)^2) to every coordinate. Under add/remove the L2 sensitivity of the
+    sum is ``clip_norm``, under substitution twice that; ``noise_multiplier`` is relative to ``clip_norm`` in both.
+    """
+
+    name: str
+    sampling_rate: float
+    count: int
+    noise_multiplier: float
+    clip_norm: float
+
+    @property
+    def noise_scale(self) -> float:
+        """Standard deviation of the noise on each coordinate, σC."""
+        return 0.0 if self.noise_multiplier == 0 else self.noise_multiplier * self.clip_norm
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A complete, public description of what will be released about the records.
+
+    Build one with :func:`dpvi.plan` (private) or :func:`dpvi.plan_nonprivate`. ``num_records`` is set only when the
+    number of records is declared public; under add/remove adjacency it is otherwise private and stands nowhere.
+    """
+
+    epsilon: float
+    delta: float
+    releases: tuple[GaussianRelease, ...]
+    accountant: str
+    adjacency: str = "add_remove"
+    unit: str = "one record"
+    num_records: int | None = None
+
+    def __post_init__(self) -> None:
+        validation.adjacency(self.adjacency)
+        names = [release.name for release in self.releases]
+        if names.count(GRADIENTS) != 1 or len(set(names)) != len(names):
+            raise ValueError(f"A plan needs exactly one release named {GRADIENTS!r} and distinct names, got {names}.")
+        for release in self.releases:
+            validation.sampling_rate(release.sampling_rate)
+            validation.num_steps(release.count)
+            if self.private:
+                validation.clip_norm(release.clip_norm)
+                validation.noise_multiplier(release.noise_multiplier)
+
+    @property
+    def private(self) -> bool:
+        return math.isfinite(self.epsilon)
+
+    def release(self, name: str) -> GaussianRelease:
+        """The release called ``name``."""
+        for release in self.releases:
+            if release.name == name:
+                return release
+        raise KeyError(f"The plan has no release named {name!r}; it has {[r.name for r in self.releases]}.")
+
+    @property
+    def gradients(self) -> GaussianRelease:
+        return self.release(GRADIENTS)
+
+    @property
+    def sampling_rate(self) -> float:
+        return self.gradients.sampling_rate
+
+    @property
+    def num_steps(self) -> int:
+        return self.gradients.count
+
+    @property
+    def clip_norm(self) -> float:
+        return self.gradients.clip_norm
+
+    @property
+    def noise_multiplier(self) -> float:
+        return self.gradients.noise_multiplier
+
+    @property
+    def noise_scale(self) -> float:
+        return self.gradients.noise_scale
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The privacy statement this plan makes, as an object that prints as a sentence."""
+        return Guarantee(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            adjacency=self.adjacency,
+            unit=self.unit,
+            accountant=self.accountant,
+            assumptions=(_POISSON, _PUBLIC_SETTINGS, _FLOATS) if self.private else (),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        content = asdict(self)
+        content["format_version"] = FORMAT_VERSION
+        return _map_floats(content, lambda x: "inf" if x == math.inf else x)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Plan:
+        content = _map_floats(dict(content), lambda x: math.inf if x == "inf" else x)
+        version = content.pop("format_version", None)
+        if version != FORMAT_VERSION:
+            raise ValueError(f"This file holds a plan of format {version!r}; this version of dpvi reads format {FORMAT_VERSION}.")
+        try:
+            releases = tuple(GaussianRelease(**release) for release in content.pop("releases"))
+            return cls(releases=releases, **content)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"This is not a complete dpvi plan ({error}). Write plans with Plan.save.") from None
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"This is not a dpvi plan: it is not JSON ({error}).") from None
+        if not isinstance(content, dict):
+            raise ValueError("This is not a dpvi plan: expected a JSON object.")
+        return cls.from_dict(content)
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        return cls.from_json(Path(path).read_text())
+
+
+def _map_floats(value: Any, change: Any) -> Any:
+    """Apply ``change`` to every scalar of a nested JSON-like value."""
+    if isinstance(value, Mapping):
+        return {key: _map_floats(item, change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_map_floats(item, change) for item in value]
+    return change(value)

@@ -1,0 +1,76 @@
+"""Checks of public settings, each with one sentence that says what to change."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+ADJACENCIES = ("add_remove", "substitute")
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        try:
+            value = float(value.item())  # 0-d arrays of any library
+        except (AttributeError, TypeError, ValueError):
+            raise TypeError(f"{name} must be a number, got {value!r}.") from None
+    return float(value)
+
+
+def positive(name: str, value: Any, why: str = "") -> float:
+    """Return ``value`` as a finite, positive float, or say what is wrong with it."""
+    number = _number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be finite and greater than 0, got {value!r}.{' ' + why if why else ''}")
+    return number
+
+
+def epsilon(value: Any) -> float:
+    return positive("epsilon", value, "Smaller is more private; 1.0 is a common choice.")
+
+
+def delta(value: Any) -> float:
+    number = _number("delta", value)
+    if not 0 < number < 1:
+        raise ValueError(
+            f"delta must lie strictly between 0 and 1, got {value!r}. "
+            "Choose it well below one over the number of records, for example 1e-5."
+        )
+    return number
+
+
+def sampling_rate(value: Any) -> float:
+    number = _number("sampling_rate", value)
+    if not 0 < number <= 1:
+        raise ValueError(
+            f"sampling_rate must lie in (0, 1], got {value!r}. It is the probability with which each record enters a step."
+        )
+    return number
+
+
+def num_steps(value: Any) -> int:
+    number = _number("num_steps", value)
+    if number != int(number) if math.isfinite(number) else True:
+        raise ValueError(f"num_steps must be a whole number, got {value!r}.")
+    if number < 1:
+        raise ValueError(f"num_steps must be at least 1, got {value!r}.")
+    return int(number)
+
+
+def clip_norm(value: Any) -> float:
+    return positive("clip_norm", value, "It bounds what one record may contribute to a step.")
+
+
+def noise_multiplier(value: Any) -> float:
+    return positive(
+        "noise_multiplier", value, "For a run without privacy use dpvi.plan_nonprivate(...), which says so in its guarantee."
+    )
+
+
+def adjacency(value: Any) -> str:
+    if value not in ADJACENCIES:
+        raise ValueError(
+            f"adjacency must be 'add_remove' or 'substitute', got {value!r}. "
+            "Both are for Poisson sampling; fixed-size and shuffled batches have no tight accountant and are refused."
+        )
+    return value
