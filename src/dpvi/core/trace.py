@@ -10,15 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+MAX_MOMENT_DIMENSION = 500
+
 
 class BlockSums(NamedTuple):
     """Sums over the steps of each block, float64; the leading axis is the block.
 
     φ is the iterate (the flat variational parameters ξ at which a step was taken), t the step's index, and
-    g̃ = −κ times the reconstructed ELBO gradient: a noisy gradient of the loss at batch scale.
+    g̃ = −κ times the reconstructed ELBO gradient: a noisy gradient of the loss at batch scale. Steps at a frozen
+    query point move nothing and are not counted.
     """
 
     count: np.ndarray  # (blocks,)
+    time: np.ndarray  # (blocks,): Σ t
+    time_squared: np.ndarray  # (blocks,): Σ t²
     phi: np.ndarray  # (blocks, p): Σ φ
     phi_squared: np.ndarray  # (blocks, p): Σ φ²
     time_phi: np.ndarray  # (blocks, p): Σ t φ
@@ -28,12 +33,21 @@ class BlockSums(NamedTuple):
 
 
 class MomentSums(NamedTuple):
-    """Second-order sums of query points z and noisy sums s̃ over each block, float64 (for d up to 500)."""
+    """Second-order sums of query points z and noisy sums s̃ over groups of blocks, float64 (for d up to 500)."""
 
-    count: np.ndarray  # (blocks,)
-    noisy_sum: np.ndarray  # (blocks, r): Σ s̃
-    query_query: np.ndarray  # (blocks, q, q): Σ z zᵀ
-    sum_query: np.ndarray  # (blocks, r, q): Σ s̃ zᵀ
+    count: np.ndarray  # (groups,)
+    noisy_sum: np.ndarray  # (groups, r): Σ s̃
+    query_query: np.ndarray  # (groups, q, q): Σ z zᵀ
+    sum_query: np.ndarray  # (groups, r, q): Σ s̃ zᵀ
+
+
+class Segments(NamedTuple):
+    """The stretches a driver asked for, in order: steps [start, stop) scored at ``query`` (NaN where ξ moved)."""
+
+    start: np.ndarray  # (segments,)
+    stop: np.ndarray  # (segments,)
+    query: np.ndarray  # (segments, d)
+    mean_noisy_sum: np.ndarray  # (segments, r)
 
 
 class Trace(NamedTuple):
@@ -52,4 +66,26 @@ class Trace(NamedTuple):
     thinning: int
     block_length: int
     blocks: BlockSums
-    moments: MomentSums | None  # None above d = 500
+    online_moments: MomentSums | None  # summed during the run, where thinned rows could not give them
+    segments: Segments | None  # only where a driver chose query points
+
+
+def moment_sums(trace: Trace) -> MomentSums:
+    """Σ s̃, Σ z zᵀ and Σ s̃ zᵀ by block: as summed during the run, or from the rows where all were kept."""
+    if trace.online_moments is not None:
+        return trace.online_moments
+    if trace.queries.shape[1] > MAX_MOMENT_DIMENSION:
+        raise ValueError(
+            f"Second-order sums are kept for up to {MAX_MOMENT_DIMENSION} query coordinates; "
+            f"this trace has {trace.queries.shape[1]}."
+        )
+    cuts = range(0, len(trace.steps), trace.block_length)
+    rows = [slice(cut, cut + trace.block_length) for cut in cuts]
+    queries = [trace.queries[row].astype(np.float64) for row in rows]
+    sums = [trace.noisy_sums[row].astype(np.float64) for row in rows]
+    return MomentSums(
+        count=np.array([len(q) for q in queries], np.float64),
+        noisy_sum=np.stack([s.sum(axis=0) for s in sums]),
+        query_query=np.stack([q.T @ q for q in queries]),
+        sum_query=np.stack([s.T @ q for s, q in zip(sums, queries, strict=True)]),
+    )

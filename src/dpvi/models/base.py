@@ -7,11 +7,26 @@ clipping it a bound on one person's influence.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 
 Record = Any  # a pytree of arrays without the leading record axis
+
+
+class ModelError(ValueError):
+    """A model that cannot be fitted privately as it is written; each finding is one sentence that says what to change.
+
+    Attributes
+    ----------
+    findings
+        The sentences, one per finding. They name sites, plates and paths, never a value or the number of records.
+    """
+
+    def __init__(self, findings: str | Sequence[str]):
+        self.findings = (findings,) if isinstance(findings, str) else tuple(findings)
+        super().__init__("\n".join(self.findings))
 
 
 @runtime_checkable

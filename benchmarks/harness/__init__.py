@@ -1,0 +1,1 @@
+"""What every side-by-side benchmark needs: problems, worker processes, ratios, tables."""

@@ -1,0 +1,205 @@
+"""How long one private step takes, side by side: ``python benchmarks/step.py [--quick] [--output FILE.json]``.
+
+Every contestant lives in a process of its own and is timed once per round, in turn, so that all of them see the same
+minutes of the machine; what is reported is the median over rounds of times and of ratios within a round. Writes the
+JSON named by ``--output`` and the Markdown table made from it beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.d3p_environment import interpreter
+from harness.pool import REPOSITORY, Contestant, ContestantError, Worker, publishable, round_robin
+from harness.problem import Problem
+from harness.report import markdown
+from harness.statistics import ratio, summary
+
+OURS, OUR_SAMPLER, D3P = "dpvi", "dpvi sampler", "d3p 0.2.0"
+HAND, HAND_SAMPLER, NUMPYRO = "hand-written", "hand-written sampler", "NumPyro SVI"
+FIRST_STEPS = 1000
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+SIZE_PROBLEM = Problem(dimension=20)  # ten million rows of 100 columns would not fit everywhere
+
+
+def step_contestants(num_steps: int) -> list[Contestant]:
+    """Contestants of the current stack. Slow ones run fewer steps per round."""
+    hand = [
+        Contestant(f"{HAND}, {score}", "hand_written", num_steps, {"score": score})
+        for score in ("vmap_grad", "closed_form")
+    ]
+    numpyro = [
+        Contestant(
+            f"{NUMPYRO}, {guide}, batch {how}",
+            "numpyro_svi",
+            num_steps if batch == "given" else num_steps // 10,
+            {"guide": guide, "batch": batch},
+        )
+        for batch, how in (("given", "given"), ("plate", "by the plate"))
+        for guide in ("AutoDiagonalNormal", "AutoNormal")
+    ]
+    return [Contestant(OURS, "dpvi_step", num_steps), *hand, *numpyro]
+
+
+def d3p_contestant(folder: Path, num_steps: int) -> Contestant:
+    """d3p in its own environment; its OpenMP kernels are stable and faster with one thread."""
+    return Contestant(D3P, "d3p_step", num_steps // 8, python=interpreter(folder), environment={"OMP_NUM_THREADS": "1"})
+
+
+def fastest(seconds: dict[str, list[float]], prefix: str) -> str | None:
+    """The variant of ``prefix`` with the smallest median: the one to be measured against."""
+    names = [name for name in seconds if name.startswith(prefix)]
+    return min(names, key=lambda name: summary(seconds[name], digits=12)["median"], default=None)
+
+
+def first_results(
+    contestants: Sequence[Contestant], problem: Problem, failed: dict[str, str]
+) -> tuple[list[Worker], dict[str, dict[str, Any]]]:
+    """Start one process after the other and time its first fit, compilation included."""
+    workers, rows = [], {}
+    for contestant in contestants:
+        try:
+            worker = Worker(contestant)
+            seconds = worker.ask("first_result", problem, FIRST_STEPS)
+        except ContestantError as error:
+            failed[contestant.name] = str(error)
+            continue
+        workers.append(worker)
+        imported = worker.hello["import_seconds"]
+        rows[contestant.name] = {"first_result_seconds": round(seconds, 2), "import_seconds": round(imported, 2)}
+        print(f"{contestant.name}: first result after {seconds:.1f} s", file=sys.stderr, flush=True)
+    return workers, rows
+
+
+def measure_step(contestants: Sequence[Contestant], rounds: int, failed: dict[str, str]) -> dict[str, Any]:
+    """First results in fresh processes, then the interleaved rounds."""
+    problem = Problem()
+    workers, rows = first_results(contestants, problem, failed)
+    seconds, stopped = round_robin([(worker.contestant.name, worker, problem) for worker in workers], rounds)
+    failed.update(stopped)
+    yardstick = fastest(seconds, HAND)
+    for name, values in seconds.items():
+        rows[name]["milliseconds_per_step"] = summary(values, scale=1e3)
+        if yardstick:
+            rows[name]["ratio_to_hand_written"] = ratio(values, seconds[yardstick])
+    for worker in workers:
+        worker.close()
+    return {
+        "problem": {**problem.to_dict(), "sampling_rate": problem.sampling_rate},
+        "first_result_steps": FIRST_STEPS,
+        "contestants": {name: rows[name] for name in seconds},
+        "yardsticks": {"hand_written": yardstick, "numpyro": fastest(seconds, NUMPYRO)},
+        "ratios": step_ratios(seconds),
+        "versions": {
+            D3P if worker.contestant.name == D3P else "current stack": worker.hello["versions"] for worker in workers
+        },
+    }
+
+
+def step_ratios(seconds: dict[str, list[float]]) -> dict[str, Any]:
+    """The ratios that have targets, against the fastest variant of each yardstick."""
+    hand, numpyro = fastest(seconds, HAND), fastest(seconds, NUMPYRO)
+    wanted = {
+        "dpvi / hand-written": (OURS, hand),
+        "dpvi / NumPyro SVI": (OURS, numpyro),
+        "d3p / dpvi": (D3P, OURS),
+        "d3p / hand-written": (D3P, hand),
+    }
+    return {
+        name: ratio(seconds[above], seconds[below])
+        for name, (above, below) in wanted.items()
+        if above in seconds and below in seconds and below is not None
+    }
+
+
+def measure_sizes(
+    num_steps: int, sizes: Sequence[int], rounds: int, score: str, failed: dict[str, str]
+) -> dict[str, Any]:
+    """Sampler and step against the number of records at a fixed expected batch, all sizes in the same rounds."""
+    workers = []
+    for contestant in (
+        Contestant(OURS, "dpvi_step", num_steps),
+        Contestant(HAND, "hand_written", num_steps, {"score": score}),
+        Contestant(OUR_SAMPLER, "dpvi_sampler", 4 * num_steps, needs_records=False),
+        Contestant(HAND_SAMPLER, "hand_written_sampler", 4 * num_steps, needs_records=False),
+    ):
+        try:
+            workers.append(Worker(contestant))
+        except ContestantError as error:
+            failed.setdefault(contestant.name, str(error))
+    problems = [replace(SIZE_PROBLEM, num_records=size) for size in sizes]
+    # sizes outside, workers inside: every measurement comes just after another process had the machine
+    entries = [(f"{worker.contestant.name}|{p.num_records}", worker, p) for p in problems for worker in workers]
+    seconds, stopped = round_robin(entries, rounds)
+    for worker in workers:
+        worker.close()
+    for name, reason in stopped.items():
+        failed.setdefault(name.partition("|")[0], reason)
+    problem = {name: value for name, value in SIZE_PROBLEM.to_dict().items() if name != "num_records"}
+    rows = size_rows(seconds, sizes)
+    return {"problem": problem, "hand_written_score": score, "num_records": list(sizes), "contestants": rows}
+
+
+def size_rows(seconds: dict[str, list[float]], sizes: Sequence[int]) -> dict[str, Any]:
+    """Times and ratios by contestant and size; ``seconds`` is keyed by ``contestant|size``."""
+    rows: dict[str, Any] = {}
+    for name in (OURS, HAND, OUR_SAMPLER, HAND_SAMPLER):
+        if any(f"{name}|{size}" not in seconds for size in sizes):
+            continue
+        rows[name] = {
+            str(size): {
+                "milliseconds": summary(seconds[f"{name}|{size}"], scale=1e3, digits=5),
+                "ratio_to_smallest": ratio(seconds[f"{name}|{size}"], seconds[f"{name}|{sizes[0]}"]),
+            }
+            for size in sizes
+        }
+    for size in sizes if OURS in rows and HAND in rows else ():
+        rows[OURS][str(size)]["ratio_to_hand_written"] = ratio(seconds[f"{OURS}|{size}"], seconds[f"{HAND}|{size}"])
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, two sizes up to a million records")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "step.json")
+    parser.add_argument("--d3p-environment", type=Path, default=REPOSITORY / ".venv-d3p", help="made there if missing")
+    parser.add_argument("--skip-sizes", action="store_true", help="leave out the table over the number of records")
+    options = parser.parse_args(arguments)
+    num_steps = 4000  # more would slow the loops that draw everything ahead: 10,000 steps no longer fit the cache
+    rounds, sizes = (5, SIZES[:3:2]) if options.quick else (15, SIZES)
+
+    failed: dict[str, str] = {}
+    contestants = step_contestants(num_steps)
+    try:
+        contestants.append(d3p_contestant(options.d3p_environment, num_steps))
+    except (RuntimeError, OSError) as error:
+        failed[D3P] = publishable(f"its environment could not be made: {error}")
+    content: dict[str, Any] = {
+        "command": "python benchmarks/step.py" + (" --quick" if options.quick else ""),
+        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
+        "rounds": rounds,
+        "steps_per_measurement": {contestant.name: contestant.num_steps for contestant in contestants},
+        "step": measure_step(contestants, rounds, failed),
+    }
+    if not options.skip_sizes:
+        yardstick = content["step"]["yardsticks"]["hand_written"] or ""
+        score = yardstick.rpartition(", ")[2] or "vmap_grad"
+        content["sizes"] = measure_sizes(num_steps // 2, sizes, rounds, score, failed)
+    content["not_measured"] = failed
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(content, indent=2) + "\n")
+    table = markdown(content)
+    options.output.with_suffix(".md").write_text(table)
+    print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Clipping: the bound on one record's influence, true in floating point and not only on paper."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+_ONE_STAGE = 1024  # longest vector whose squares are summed in one stage
+_PLAIN = (1e-9, 1e9)  # clip norms whose squares are ordinary numbers in float32
+
+
+def clip_factor(vector: jax.Array, clip_norm: float) -> jax.Array:
+    """The factor γ ≤ 1 by which ``vector`` must be multiplied so that its norm is at most ``clip_norm``.
+
+    Guarantees
+    ----------
+    ‖γ · vector‖₂ ≤ clip_norm as real numbers, with the product rounded in the vector's own precision. A plain
+    ``min(1, C/norm)`` exceeds C by up to 1e-7 for half of all clipped float32 vectors; here the factor is shrunk by
+    a bound on all rounding errors (4e-6 relative at d = 100 in float32).
+
+    | vector | factor |
+    | --- | --- |
+    | zero | 1 |
+    | any entry non-finite, or squared norm overflows | 0 |
+    | ``clip_norm`` infinite | 1 for finite vectors |
+    """
+    if math.isinf(clip_norm):
+        finite = jnp.isfinite(jnp.sum(jnp.abs(vector), axis=-1))
+        return finite.astype(vector.dtype)
+    limit = clip_norm
+    if not _PLAIN[0] < clip_norm < _PLAIN[1]:  # squares could overflow or vanish beside the limit's own
+        vector, limit = vector / jnp.asarray(clip_norm, vector.dtype), 1.0
+    total, depth = _sum_of_squares(vector)
+    # first-order bound on every rounding on the way: the sum's halves under the root, and one unit each for the
+    # scaling (two), the squares, the root, the division, the constant and the final product, rounded up
+    slack = (depth / 2 + 8) * float(jnp.finfo(vector.dtype).eps) / 2
+    factor = jnp.minimum(limit * (1 - slack) / jnp.sqrt(total), 1.0)
+    return jnp.where(jnp.isfinite(total), factor, 0.0)
+
+
+def _sum_of_squares(vector: jax.Array) -> tuple[jax.Array, int]:
+    """Σ v² over the last axis, and the largest number of additions any term passes through."""
+    size = vector.shape[-1]
+    squares = jnp.square(vector)
+    if size <= _ONE_STAGE:
+        return jnp.sum(squares, axis=-1), size
+    # an unknown order of n additions can lose n units, so long vectors are summed as a square
+    side = math.isqrt(size - 1) + 1
+    padding = [(0, 0)] * (vector.ndim - 1) + [(0, side * side - size)]
+    square = jnp.pad(squares, padding).reshape(*vector.shape[:-1], side, side)
+    return jnp.sum(jnp.sum(square, axis=-1), axis=-1), 2 * side

@@ -1,0 +1,1 @@
+"""Records on their way in: array conversion, validation by the custodian, Poisson sampling."""

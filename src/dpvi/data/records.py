@@ -1,0 +1,149 @@
+"""Records as a pytree of arrays with one leading axis, and the shape of a single record.
+
+Nothing here computes a statistic of the records, and no message holds a value of theirs or their number: under
+add/remove adjacency the number of records is itself private, so only paths, shapes of one record and dtypes may be named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def as_records(data: Any) -> tuple[Any, int]:
+    """Turn ``data`` into arrays that share a leading record axis.
+
+    Parameters
+    ----------
+    data
+        A pytree (array, tuple, list, dict, nested) whose leaves have one row per record. Columns of a data frame are
+        leaves too. Floating-point leaves become the default float (float32, or float64 where x64 is enabled), integers
+        int32; booleans stay.
+
+    Returns
+    -------
+    records
+        The same pytree with ``jax.Array`` leaves.
+    num_records
+        The common leading length. It is private under add/remove adjacency: keep it out of plans, traces and results.
+
+    Examples
+    --------
+    >>> records, num_records = as_records({"x": np.zeros((4, 2)), "y": np.zeros(4, dtype=int)})
+    >>> num_records, records["y"].dtype.name
+    (4, 'int32')
+    """
+    _check_leaves(data)
+    records = jax.tree.map(lambda leaf: _as_array(leaf), data)
+    return records, int(jax.tree.leaves(records)[0].shape[0])
+
+
+def structure_of(data: Any) -> Any:
+    """The structure of one record, from the shapes and dtypes of ``data`` alone: no leaf is converted or read.
+
+    Returns
+    -------
+    structure
+        A pytree of ``jax.ShapeDtypeStruct`` without the record axis, equal to ``record_structure(as_records(data)[0])``.
+    """
+    _check_leaves(data)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), _target_dtype(_dtype(leaf))), data)
+
+
+def record_structure(records: Any) -> Any:
+    """The structure of one record of :func:`as_records`' output: shapes without the leading axis, and dtypes."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), records)
+
+
+def structure_to_dict(structure: Any) -> dict[str, Any]:
+    """A JSON-serialisable form of a record structure made of arrays, tuples, lists, dicts and None.
+
+    Examples
+    --------
+    >>> structure = {"y": jax.ShapeDtypeStruct((), jnp.dtype("int32"))}
+    >>> structure_from_dict(structure_to_dict(structure)) == structure
+    True
+    """
+    if structure is None:
+        return {"kind": "none"}
+    if isinstance(structure, jax.ShapeDtypeStruct):
+        return {"kind": "array", "shape": list(structure.shape), "dtype": np.dtype(structure.dtype).name}
+    if type(structure) in (tuple, list):
+        return {"kind": type(structure).__name__, "items": [structure_to_dict(item) for item in structure]}
+    if isinstance(structure, dict) and all(isinstance(key, str) for key in structure):
+        return {"kind": "dict", "items": {key: structure_to_dict(value) for key, value in structure.items()}}
+    raise TypeError(
+        f"A record structure can be stored when it is nested from tuples, lists, dicts with string keys and arrays, "
+        f"got {type(structure).__name__}; pass the data as one of those."
+    )
+
+
+def structure_from_dict(stored: dict[str, Any]) -> Any:
+    """The inverse of :func:`structure_to_dict`."""
+    kind = stored.get("kind")
+    if kind == "none":
+        return None
+    if kind == "array":
+        return jax.ShapeDtypeStruct(tuple(stored["shape"]), jnp.dtype(stored["dtype"]))
+    if kind == "tuple":
+        return tuple(structure_from_dict(item) for item in stored["items"])
+    if kind == "list":
+        return [structure_from_dict(item) for item in stored["items"]]
+    if kind == "dict":
+        return {key: structure_from_dict(item) for key, item in stored["items"].items()}
+    raise ValueError(f"A stored record structure has kind none, array, tuple, list or dict, got {kind!r}.")
+
+
+def _check_leaves(data: Any) -> None:
+    leaves = jax.tree_util.tree_leaves_with_path(data)
+    if not leaves:
+        raise ValueError("data must hold at least one array with one row per record, got none.")
+    lengths = set()
+    for path, leaf in leaves:
+        shape = getattr(leaf, "shape", None)
+        if shape is None or len(shape) == 0:
+            raise ValueError(
+                f"{_where(path)} must be an array with one row per record, got a single {type(leaf).__name__}; "
+                "turn lists into arrays, and bind settings to the model with functools.partial."
+            )
+        if _target_dtype(_dtype(leaf)) is None:
+            raise TypeError(
+                f"{_where(path)} must hold numbers or booleans, got dtype {_dtype(leaf)}; "
+                "encode text, categories and dates as numbers with declared levels first."
+            )
+        lengths.add(int(shape[0]))
+    if len(lengths) > 1:
+        names = ", ".join(_where(path) for path, _ in leaves)
+        raise ValueError(f"All arrays of data must have the same number of rows, one per record; {names} differ.")
+    if lengths == {0}:
+        raise ValueError("data must hold at least one record, got empty arrays.")
+
+
+def _where(path: Any) -> str:
+    return f"data{jax.tree_util.keystr(path)}"
+
+
+def _dtype(leaf: Any) -> Any:
+    dtype = getattr(leaf, "dtype", None)
+    if isinstance(dtype, np.dtype):
+        return dtype
+    # Data-frame types have dtypes of their own: what an empty slice converts to names the dtype and touches no value.
+    return np.asarray(leaf[:0]).dtype
+
+
+def _target_dtype(dtype: Any) -> Any:
+    if not isinstance(dtype, np.dtype):
+        return None
+    if jnp.issubdtype(dtype, jnp.floating):
+        return jnp.dtype(jnp.result_type(float))
+    if dtype.kind in "iu":
+        return jnp.dtype("int32")
+    return jnp.dtype(bool) if dtype.kind == "b" else None
+
+
+def _as_array(leaf: Any) -> jax.Array:
+    dtype = _target_dtype(_dtype(leaf))
+    return jnp.asarray(leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), dtype=dtype)

@@ -1,0 +1,32 @@
+"""Maps T from the real line to positive standard deviations, with derivative and inverse."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+SCALES = ("softplus", "exp")
+
+
+def check_scale(scale: str, initial_scale: float) -> None:
+    if scale not in SCALES:
+        raise ValueError(f"scale must be 'softplus' or 'exp', got {scale!r}.")
+    if not (math.isfinite(initial_scale) and initial_scale > 0):
+        raise ValueError(f"initial_scale must be finite and greater than 0, got {initial_scale!r}.")
+
+
+def apply_scale(scale: str, s: jax.Array) -> jax.Array:
+    """T(s)."""
+    return jnp.exp(s) if scale == "exp" else jax.nn.softplus(s)
+
+
+def scale_derivative(scale: str, s: jax.Array) -> jax.Array:
+    """T'(s)."""
+    return jnp.exp(s) if scale == "exp" else jax.nn.sigmoid(s)
+
+
+def invert_scale(scale: str, value: float) -> float:
+    """s with T(s) = value."""
+    return math.log(value) if scale == "exp" else value + math.log(-math.expm1(-value))

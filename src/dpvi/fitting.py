@@ -1,0 +1,203 @@
+"""``fit``: from a model, records and a plan to a result. The one place that stands on both sides of the boundary."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from dpvi.core.plan import Plan
+from dpvi.data.records import as_records, record_structure
+from dpvi.data.sampling import poisson_sampler
+from dpvi.families import Family, MeanField
+from dpvi.gradients import Aligned, Estimator
+from dpvi.mechanism.rng import Streams, root_key, streams
+from dpvi.models.base import Model
+from dpvi.models.check import check
+from dpvi.posterior.result import Result
+from dpvi.privacy.warnings import warn_about_delta
+from dpvi.train.driver import Driver
+from dpvi.train.loop import Run
+from dpvi.train.step import Algorithm
+
+_LEARNING_RATE = 0.01
+_INITIAL_SPREAD = 0.1
+_MAX_PASS_ELEMENTS = 2**25
+_SEEDED = "Sampling and noise came from an explicit seed: whoever knows it can remove the noise. For research only."
+
+
+def fit(
+    model: Model | Any,
+    data: Any,
+    plan: Plan,
+    *,
+    family: Family = MeanField(),
+    estimator: Estimator = Aligned(),
+    optimizer: optax.GradientTransformation | None = None,
+    initial_location: Any = None,
+    driver: Driver | None = None,
+    seed: int | None = None,
+    progress: bool = True,
+) -> Result:
+    """Fit a variational posterior under the privacy guarantee of ``plan``.
+
+    Parameters
+    ----------
+    model
+        A NumPyro model with one plate over the records, or a :mod:`dpvi.models` object.
+    data
+        A pytree of arrays with a common leading axis: a tuple becomes the model's positional arguments, a dict its
+        keyword arguments.
+    plan
+        From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
+    family
+        The variational family: :class:`~dpvi.families.MeanField`, ``FullRank`` or ``LowRank``.
+    estimator
+        The gradient estimator: :class:`~dpvi.gradients.Aligned`, ``Vanilla``, ``Preconditioned``, ``Natural`` or
+        ``AlignedNatural``.
+    optimizer
+        Any optax optimiser of the negative ELBO (summed over records, not averaged); Adam with rate 0.01 by default.
+    initial_location
+        Where the location starts: a vector of unconstrained values, or ``{site: value}`` on the sites' own supports.
+        By default normal with standard deviation 0.1, so that exchangeable components can part.
+    driver
+        Chooses between optimising and measuring at a fixed point, from released quantities; see
+        :mod:`dpvi.train.driver`.
+    seed
+        ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
+        guarantee then says so.
+    progress
+        Show a bar with steps and ε. It shows nothing that saw records.
+
+    Returns
+    -------
+    A :class:`~dpvi.posterior.Result`.
+
+    Guarantees
+    ----------
+    Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
+    sizes and un-noised quantities are in no part of it.
+    """
+    algorithm, records, key = _prepare(model, data, plan, family, estimator, optimizer, seed)
+    if driver is not None and not isinstance(estimator, Aligned):
+        raise ValueError(
+            f"A driver measures scores at points of its choice, which {type(estimator).__name__}() does not release. "
+            "Use estimator=Aligned()."
+        )
+    run_streams = streams(key)
+    state = algorithm.initial(_location(algorithm.model, initial_location, run_streams))
+    trace = Run(algorithm)(records, run_streams, state, driver=driver, progress=progress)[0]
+    return _result(algorithm, trace, record_structure(records), seed)
+
+
+def fit_many(
+    model: Model | Any,
+    data: Any,
+    plan: Plan,
+    *,
+    family: Family = MeanField(),
+    estimator: Estimator = Aligned(),
+    optimizer: optax.GradientTransformation | None = None,
+    initial_location: Any = None,
+    seeds: Sequence[int] | None = None,
+    progress: bool = True,
+) -> list[Result]:
+    """Fit many data sets of equal size side by side, for repeated studies.
+
+    Parameters
+    ----------
+    data
+        As for :func:`fit`, with one more leading axis: (data sets, records, …). The size of the data sets is shared
+        and known to whoever runs the study.
+    seeds
+        One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
+        with that seed, up to rounding.
+
+    Other parameters are those of :func:`fit`. Each data set is protected by its own guarantee; a person in several of
+    them is not protected by any one alone.
+
+    Returns
+    -------
+    One :class:`~dpvi.posterior.Result` per data set.
+    """
+    stacked, num_sets = as_records(data)
+    if any(leaf.ndim < 2 for leaf in jax.tree.leaves(stacked)):
+        raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
+    if seeds is not None and len(seeds) != num_sets:
+        raise ValueError(f"seeds must hold one number per data set: expected {num_sets}, got {len(seeds)}.")
+    first = jax.tree.map(lambda leaf: leaf[0], stacked)
+    algorithm, _, _ = _prepare(model, first, plan, family, estimator, optimizer, None)
+    keys = jnp.stack([root_key(None if seeds is None else seeds[i]) for i in range(num_sets)])
+    lane_streams = jax.vmap(streams)(keys)
+    locations = [
+        _location(algorithm.model, initial_location, jax.tree.map(lambda k: k[i], lane_streams)) for i in range(num_sets)
+    ]
+    state = jax.vmap(algorithm.initial)(jnp.stack(locations))
+    traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, progress=progress)
+    structure = record_structure(first)
+    return [_result(algorithm, trace, structure, None if seeds is None else seeds[i]) for i, trace in enumerate(traces)]
+
+
+def _prepare(
+    model: Any,
+    data: Any,
+    plan: Plan,
+    family: Family,
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation | None,
+    seed: int | None,
+) -> tuple[Algorithm, Any, jax.Array]:
+    """Check everything that can be wrong before a single record is read, then bring the records in."""
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), got {type(plan).__name__}.")
+    estimator.check(family)
+    if optimizer is None:
+        optimizer = optax.adam(_LEARNING_RATE)
+    elif not isinstance(optimizer, optax.GradientTransformation):
+        raise TypeError(f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}.")
+    key = root_key(seed)
+    ready = check(model, data)
+    release_size = estimator.release_size(family, ready.dimension)
+    records, num_records = as_records(data)
+    if plan.num_records is not None and plan.num_records != num_records:
+        raise ValueError("The plan declares another number of records than the data has; make a plan for this data.")
+    if plan.private:
+        warn_about_delta(plan.delta, num_records)
+    record_size = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(records))
+    max_physical_size = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
+    sampler = poisson_sampler(num_records, plan.sampling_rate, max_physical_size)
+    return Algorithm(ready, family, estimator, optimizer, plan, sampler), records, key
+
+
+def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
+    dtype = jnp.zeros(()).dtype
+    if initial is None:
+        key = jax.random.fold_in(run_streams.model, 2**32 - 1)
+        return _INITIAL_SPREAD * jax.random.normal(key, (model.dimension,), dtype)
+    location = model.unconstrain(initial) if isinstance(initial, dict) else jnp.asarray(initial, dtype)
+    if location.shape != (model.dimension,) or not bool(jnp.all(jnp.isfinite(location))):
+        raise ValueError(
+            f"initial_location must be {model.dimension} finite numbers or a dict of sites, got shape {location.shape}."
+        )
+    return location.astype(dtype)
+
+
+def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None) -> Result:
+    guarantee = algorithm.plan.guarantee
+    if seed is not None and algorithm.plan.private:
+        guarantee = guarantee.assuming(_SEEDED)
+    return Result(
+        plan=algorithm.plan,
+        guarantee=guarantee,
+        trace=trace,
+        family=algorithm.family,
+        estimator={"name": type(algorithm.estimator).__name__, **dataclasses.asdict(algorithm.estimator)},
+        sites=getattr(algorithm.model, "sites", ()),
+        structure=structure,
+        model=algorithm.model,
+    )

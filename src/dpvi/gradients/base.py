@@ -1,0 +1,84 @@
+"""What an estimator is: a pair of pure functions around the release.
+
+``release`` turns one record into the vector that is clipped, summed and noised; ``reconstruct`` turns the noisy sum
+into a gradient of the ELBO. Prior and entropy need no record, so they live in ``reconstruct``: never clipped, never
+noised. Sums are divided by the sampling rate κ alone; the number of records is not needed.
+
+Shapes: d parameters, K draws of η, p variational parameters, r the length of a release.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from dpvi.families.base import Family
+from dpvi.models.base import Model, Record
+
+
+class Estimator(Protocol):
+    """A (release, reconstruct) pair."""
+
+    num_draws: int
+
+    def check(self, family: Family) -> None:
+        """Raise ``ValueError`` with one sentence if the estimator does not exist for ``family``."""
+        ...
+
+    def release_size(self, family: Family, dimension: int) -> int:
+        """r."""
+        ...
+
+    def release(
+        self, model: Model, family: Family, xi: jax.Array, eta: jax.Array, queries: jax.Array, record: Record
+    ) -> jax.Array:
+        """r_i for one record: xi (p,), eta (K, ·), queries (K, d) the points z = h(ξ, η)."""
+        ...
+
+    def reconstruct(
+        self, model: Model, family: Family, xi: jax.Array, eta: jax.Array, noisy_sum: jax.Array, sampling_rate: float
+    ) -> jax.Array:
+        """An estimate of ∇_ξ ELBO (or of the natural gradient), (p,)."""
+        ...
+
+
+def check_draws(num_draws: int) -> None:
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise ValueError(f"num_draws must be a whole number of at least 1, got {num_draws!r}.")
+
+
+def scores(model: Model, queries: jax.Array, record: Record) -> jax.Array:
+    """∇_z log p(x_i | z) at each query point, (K, d)."""
+    return jax.vmap(jax.grad(model.log_likelihood), (0, None))(queries, record)
+
+
+def pathwise_release(model: Model, family: Family, xi: jax.Array, eta: jax.Array, record: Record) -> jax.Array:
+    """Jᵀ∇_z log p(x_i | z), averaged over draws, (p,)."""
+
+    def expected_log_likelihood(xi: jax.Array) -> jax.Array:
+        z = jax.vmap(family.transform, (None, 0))(xi, eta)
+        return jnp.mean(jax.vmap(model.log_likelihood, (0, None))(z, record))
+
+    return jax.grad(expected_log_likelihood)(xi)
+
+
+def record_free_gradient(model: Model, family: Family, xi: jax.Array, eta: jax.Array) -> jax.Array:
+    """∇_ξ of the prior term and the entropy: the part of the ELBO that reads no record, (p,)."""
+    return pulled_back_gradient(model, family, xi, eta, None)
+
+
+def pulled_back_gradient(
+    model: Model, family: Family, xi: jax.Array, eta: jax.Array, likelihood_scores: jax.Array | None
+) -> jax.Array:
+    """mean_k J_kᵀ(likelihood_scores_k + ∇log p(z_k)) + ∇H by one reverse pass through h, (p,)."""
+
+    def surrogate(xi: jax.Array) -> jax.Array:
+        z = jax.vmap(family.transform, (None, 0))(xi, eta)
+        terms = jax.vmap(model.log_prior)(z)
+        if likelihood_scores is not None:
+            terms = terms + jnp.sum(likelihood_scores * z, axis=-1)
+        return jnp.mean(terms) + family.entropy(xi)
+
+    return jax.grad(surrogate)(xi)

@@ -1,0 +1,1 @@
+"""What stands between records and a release: randomness, the bounded sum, the noise."""

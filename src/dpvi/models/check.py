@@ -1,0 +1,267 @@
+"""The model check that ``fit`` always runs: is this model one prior plus one independent term per record?
+
+It works on shapes and simulated records and never reads a value of the data. Privacy does not rest on it, because a
+term is only ever computed from one record and the prior from none; what it protects is the meaning of the answer, since
+a model that couples records would silently be fitted as another model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.data.records import structure_of
+from dpvi.models.base import Model, ModelError
+from dpvi.models.dependence import depends
+from dpvi.models.discovery import batched
+from dpvi.models.execution import LOG_DETERMINANT
+from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.simulate import Simulated, simulate, with_responses
+
+_BATCH = 3
+_SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundings
+_OTHER_PROGRAM = 1e-3  # batch of one against batch of three: sums may be ordered differently
+
+
+def check(model: Model | Callable, data: Any) -> Model:
+    """Refuse a model that is not a prior plus one independent term per record, and return it ready to fit.
+
+    Parameters
+    ----------
+    model
+        A NumPyro callable or a :class:`~dpvi.models.base.Model`.
+    data
+        The records, or anything with the same shapes and dtypes: values are never read.
+
+    Returns
+    -------
+    model
+        A :class:`~dpvi.models.base.Model`.
+
+    Raises
+    ------
+    ModelError
+        With one sentence per finding.
+
+    Notes
+    -----
+    ===========================================  ==========================================================
+    finding                                      found by
+    ===========================================  ==========================================================
+    no record plate, or two                      plate sizes on two batch sizes
+    local or discrete latents, ``param`` sites   one abstract run
+    prior or outer site that reads records       data flow in the jaxpr, blind to neither integers nor bits
+    prior that depends on the number of records  values on two batch sizes
+    coupling between records                     values with the other records exchanged, and on a batch of one
+    non-finite density or gradient               simulated records of several kinds; one finite kind is enough
+    ===========================================  ==========================================================
+    """
+    structure = structure_of(data)
+    ready = as_model(model, structure)
+    if isinstance(ready, NumPyroModel):
+        if jax.tree.structure(ready.structure) != jax.tree.structure(structure) or ready.structure != structure:
+            raise ModelError(
+                "The model was built for records of another structure; build it again from the structure of this data."
+            )
+        findings = _outer_findings(ready) + _imputation_findings(ready)
+    else:
+        findings = _output_findings(ready, structure)
+    if not findings:
+        findings = _value_findings(ready, structure)
+    if findings:
+        raise ModelError(findings)
+    return ready
+
+
+def as_model(model: Model | Callable, structure: Any) -> Model:
+    """``model`` itself where it is a :class:`~dpvi.models.base.Model`, or a NumPyro callable made into one.
+
+    Parameters
+    ----------
+    model
+        A NumPyro callable or a model.
+    structure
+        The structure of one record.
+    """
+    if isinstance(model, Model):
+        return model
+    if callable(model):
+        return NumPyroModel(model, structure)
+    raise TypeError(
+        f"model must be a NumPyro function or a dpvi model such as from_functions(...) returns, got {type(model).__name__}."
+    )
+
+
+def _outer_findings(model: NumPyroModel) -> list[str]:
+    """Sites outside the record plate that read records, by data flow."""
+    vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
+    batch = batched(model.structure, _BATCH)
+    jaxpr, shapes = jax.make_jaxpr(model.prior_terms, return_shape=True)(vector, batch)
+    flags = depends(jaxpr, [False] + [True] * len(jax.tree.leaves(batch)))
+    latent = {site.name for site in model.sites}
+    findings = []
+    for name, flag in zip(sorted(shapes), flags, strict=True):
+        if flag and name in latent:
+            findings.append(
+                f"The prior of {name!r} reads records: a prior must be fixed before any record is seen; "
+                "take its scale or centre from public knowledge."
+            )
+        elif flag and name == LOG_DETERMINANT:
+            findings.append("The support of a latent site reads records: take its bounds from public knowledge.")
+        elif flag:
+            findings.append(
+                f"Observed site {name!r} reads records but lies outside the record plate {model.record_plate!r}: "
+                "move it under that plate, so that each record has a term of its own."
+            )
+    return findings
+
+
+def _imputation_findings(model: NumPyroModel) -> list[str]:
+    if not model.layout.imputed:
+        return []
+    vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
+    names = sorted(model.layout.imputed)
+    jaxpr = jax.make_jaxpr(lambda imputed, z, batch: model.record_terms(z, batch, imputed))(
+        model.layout.imputed, vector, batched(model.structure, _BATCH)
+    )
+    num_others = len(jaxpr.in_avals) - len(names)
+    return [
+        f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model, and need a guide with "
+        "local variables, which this version cannot fit: marginalise them."
+        for i, name in enumerate(names)
+        if any(depends(jaxpr, [j == i for j in range(len(names))] + [False] * num_others))
+    ]
+
+
+def _output_findings(model: Model, structure: Any) -> list[str]:
+    """Whether the two functions of any other model return scalars."""
+    vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
+    findings = []
+    for name, function, arguments in (
+        ("log_prior", model.log_prior, (vector,)),
+        ("log_likelihood", model.log_likelihood, (vector, structure)),
+    ):
+        try:
+            output = jax.eval_shape(function, *arguments)
+        except Exception as error:
+            raise ModelError(
+                f"{name} must be a JAX function of the parameters{' and one record' if len(arguments) > 1 else ''}, "
+                f"but fails with {type(error).__name__} on their shapes; see the error above."
+            ) from error
+        shape, dtype = getattr(output, "shape", None), getattr(output, "dtype", None)
+        if shape != () or not jnp.issubdtype(dtype, jnp.floating):
+            findings.append(
+                f"{name} must return one floating-point number, got {_describe(output)}; sum over what it returns."
+            )
+    return findings
+
+
+def _describe(output: Any) -> str:
+    if hasattr(output, "shape"):
+        return f"an array of shape {output.shape} and dtype {output.dtype}"
+    return f"a {type(output).__name__}"
+
+
+def _value_findings(model: Model, structure: Any) -> list[str]:
+    """What only numbers show: one compiled function, run on each kind of simulated records."""
+    evaluate = jax.jit(lambda z, batch: _evaluate(model, z, batch))
+    z = jnp.asarray(0.3 * np.random.default_rng(1).standard_normal(model.dimension), dtype=jnp.result_type(float))
+    kinds = simulate(structure, _BATCH)
+    try:
+        results = [evaluate(z, simulated.first) for simulated in kinds]
+    except Exception as error:
+        raise ModelError(
+            f"The model must run on a batch of one record, but fails with {type(error).__name__}; "
+            "keep the record axis in every array, for example no jnp.squeeze without an axis."
+        ) from error
+    plain = any(_usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
+    if not plain and isinstance(model, NumPyroModel):
+        kinds = with_responses(model, z, kinds)
+        results = [evaluate(z, simulated.first) for simulated in kinds]
+    findings = _finite_findings(results)
+    if isinstance(model, NumPyroModel):
+        findings += _size_findings(results)
+        findings += _neighbour_findings(evaluate, z, kinds, results)
+    return findings
+
+
+def _evaluate(model: Model, z: jax.Array, batch: Any) -> dict[str, Any]:
+    singles, gradients = jax.vmap(jax.value_and_grad(model.log_likelihood), (None, 0))(z, batch)
+    prior, prior_gradient = jax.value_and_grad(model.log_prior)(z)
+    result = {
+        "singles": singles,
+        "gradients_finite": jnp.all(jnp.isfinite(gradients), axis=1),
+        "prior": prior,
+        "prior_finite": jnp.isfinite(prior) & jnp.all(jnp.isfinite(prior_gradient)),
+    }
+    if isinstance(model, NumPyroModel):
+        result["terms"] = model.record_terms(z, batch)
+        result["prior_terms"] = model.prior_terms(z, model.placeholder(_BATCH))
+        result["prior_terms_of_one"] = model.prior_terms(z, model.placeholder())
+    return jax.lax.stop_gradient(result)
+
+
+def _usable(result: dict[str, Any]) -> bool:
+    return bool(np.any(np.isfinite(result["singles"]) & np.asarray(result["gradients_finite"])))
+
+
+def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
+    findings = []
+    if not results[0]["prior_finite"]:
+        findings.append("The log prior or its gradient is not finite near z = 0: check the prior's parameters.")
+    if any(_usable(result) for result in results):
+        return findings
+    dense = any(np.any(np.isfinite(result["singles"])) for result in results)
+    what = "gradient of the log-likelihood" if dense else "log-likelihood"
+    findings.append(
+        f"The {what} is not finite for any kind of simulated record (normal, uniform, positive, proportions, zeros, ones, "
+        "whole numbers 0 and 1, and responses drawn from the model): check the supports and scales of the observed sites."
+    )
+    return findings
+
+
+def _size_findings(results: list[dict[str, Any]]) -> list[str]:
+    findings = []
+    many, one = results[0]["prior_terms"], results[0]["prior_terms_of_one"]
+    for name in sorted(many):
+        if _differs(many[name], one[name], _OTHER_PROGRAM):
+            findings.append(
+                f"The prior of {name!r} depends on the number of records: a prior must be fixed before any record is "
+                "seen, and that number is itself private; use a public constant."
+            )
+    if any(_differs(result["terms"], result["singles"], _OTHER_PROGRAM) for result in results):
+        findings.append(
+            "The term of a record changes when it is alone in the batch: each term must come from its own record and the "
+            "parameters only; remove means, ranks, differences and sizes taken over the batch."
+        )
+    return findings
+
+
+def _neighbour_findings(
+    evaluate: Callable, z: jax.Array, kinds: list[Simulated], results: list[dict[str, Any]]
+) -> list[str]:
+    for simulated, result in zip(kinds, results, strict=True):
+        for row in range(_BATCH if simulated.varied else 0):
+            keep = np.arange(_BATCH) == row
+            mixed = jax.tree.map(
+                lambda a, b, k=keep: np.where(k.reshape(-1, *[1] * (np.ndim(a) - 1)), a, b),
+                simulated.first,
+                simulated.second,
+            )
+            if _differs(evaluate(z, mixed)["terms"][row], result["terms"][row], _SAME_PROGRAM):
+                return [
+                    "Records are coupled: the term of a record changes with the values of other records in the batch; "
+                    "centre, scale or rank with public constants outside the model instead."
+                ]
+    return []
+
+
+def _differs(a: Any, b: Any, tolerance: float) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(a - b) <= tolerance * (1 + np.abs(b))
+    return not bool(np.all(close | (a == b) | (~np.isfinite(a) & ~np.isfinite(b))))

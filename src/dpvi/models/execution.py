@@ -1,0 +1,152 @@
+"""Running a NumPyro model with chosen values, and reading the log-density of each site.
+
+Two rules decide everything. A term belongs to a record exactly when the record plate is in its site's
+``cond_indep_stack``: ``is_observed`` would put factors and log-determinants into the likelihood. And the log-determinant
+of a bijection belongs to the prior, whatever scale or mask surrounds the site, because it is a change of variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from numpyro import handlers
+from numpyro.distributions import biject_to
+
+from dpvi.models.sites import Site, is_real
+
+_LOG_DET = "_dpvi_log_det_"
+LOG_DETERMINANT = "log-determinant of the bijections"
+
+
+def execute(function: Callable, batch: Any, fill: Callable, *, key: jax.Array | None = None) -> dict[str, dict]:
+    """Run ``function`` on a batch of records under ``fill`` and return its messages by name.
+
+    Parameters
+    ----------
+    function
+        The NumPyro model. A tuple of records is passed as positional arguments, a dict as keyword arguments, anything
+        else as the only argument.
+    batch
+        Records with a leading axis.
+    fill
+        Called with each message; returns the value to use or None.
+    key
+        A PRNG key for sites that ``fill`` leaves open.
+    """
+    model = handlers.substitute(function, substitute_fn=fill)
+    recorder = handlers.trace(model if key is None else handlers.seed(model, key))
+    args = batch if isinstance(batch, tuple) else () if isinstance(batch, dict) else (batch,)
+    kwargs = batch if isinstance(batch, dict) else {}
+    # NumPyro's distributions mix integers and floats freely, so a strict setting around us cannot hold inside them.
+    with jax.numpy_dtype_promotion("standard"):
+        return recorder.get_trace(*args, **kwargs)
+
+
+def fill_from(z: jax.Array, sites: Mapping[str, Site], imputed: Mapping[str, Any], num_records: int) -> Callable:
+    """Give every latent site its part of z, mapped to its support; the log-determinant is recorded beside it.
+
+    ``imputed`` sites (the unobserved half of ``obs_mask``) get a value that enters no term that is kept.
+    """
+
+    def fill(message: dict) -> Any:
+        if message["type"] == "plate":
+            return whole_batch(message, num_records)
+        if message["type"] != "sample" or message["is_observed"]:
+            return None
+        name = message["name"]
+        if name in imputed:
+            return jnp.broadcast_to(imputed[name], message["fn"].shape())
+        return to_support(message, sites[name].of(z)) if name in sites else None
+
+    return fill
+
+
+def to_support(message: dict, value: jax.Array) -> jax.Array:
+    """Map an unconstrained value to the site's support, and leave the log-determinant in the trace."""
+    support = message["fn"].support
+    step = message["infer"].get("_scan_current_index")
+    bijection = biject_to(support)
+    if step is not None and jnp.ndim(value) > len(bijection.inverse_shape(message["fn"].shape())):
+        value = value[step]
+    if is_real(support):
+        return value
+    constrained = bijection(value)
+    # A deterministic site, unlike a factor, feels no mask and no scale and survives numpyro's scan.
+    numpyro.deterministic(_LOG_DET + message["name"], jnp.sum(bijection.log_abs_det_jacobian(value, constrained)))
+    return constrained
+
+
+def whole_batch(message: dict, num_records: int) -> jax.Array | None:
+    """Indices of a plate that subsamples the records: all of them, because batches are drawn outside the model."""
+    size, subsample_size = message["args"]
+    if subsample_size is None or subsample_size == size:
+        return None
+    if subsample_size == num_records:
+        return jnp.arange(subsample_size)
+    if size == num_records:
+        message["args"] = (size, None)
+        return jnp.arange(size)
+    return None
+
+
+def membership(message: dict, plate: str) -> Any:
+    """The frame of ``plate`` around a site, or None where the site lies outside it."""
+    return next((frame for frame in message.get("cond_indep_stack", ()) if frame.name == plate), None)
+
+
+def prior_terms(trace: Mapping[str, dict], plate: str) -> dict[str, jax.Array]:
+    """``{site: scalar}`` for every sample site outside the record plate, and the log-determinants under :data:`LOG_DETERMINANT`."""
+    terms = {}
+    log_dets = []
+    with jax.numpy_dtype_promotion("standard"):
+        for name, message in trace.items():
+            if name.startswith(_LOG_DET):
+                log_dets.append(total(message["value"]))
+            elif message["type"] == "sample" and membership(message, plate) is None:
+                terms[name] = total(_log_prob(message, 1.0))
+    if log_dets:
+        terms[LOG_DETERMINANT] = sum(log_dets[1:], log_dets[0])
+    return terms
+
+
+def record_log_probs(trace: Mapping[str, dict], plate: str, imputed: Mapping[str, Any]) -> list[tuple[jax.Array, int]]:
+    """The log-densities inside the record plate, each with the (negative) axis of the records."""
+    inside = []
+    with jax.numpy_dtype_promotion("standard"):
+        for name, message in trace.items():
+            if message["type"] != "sample" or name in imputed:
+                continue
+            frame = membership(message, plate)
+            if frame is not None:
+                inside.append((_log_prob(message, _subsample_scale(trace[plate])), frame.dim))
+    return inside
+
+
+def total(log_prob: jax.Array) -> jax.Array:
+    """The sum of all entries, without a reduction where there is one entry: that is the hot path."""
+    return jnp.reshape(log_prob, ()) if jnp.size(log_prob) == 1 else jnp.sum(log_prob)
+
+
+def _subsample_scale(plate_message: dict) -> float:
+    return plate_message["args"][0] / plate_message["value"].shape[0]
+
+
+def _log_prob(message: dict, divide_by: float) -> jax.Array:
+    distribution, value = message["fn"], message["value"]
+    intermediates = message["intermediates"]
+    log_prob = distribution.log_prob(value, intermediates) if intermediates else distribution.log_prob(value)
+    scale = message["scale"]
+    if scale is None:
+        return log_prob
+    # A plate with subsample_size scales by N/B; the batch is drawn outside the model, so one record counts once.
+    scale = scale / divide_by
+    return log_prob if isinstance(scale, (int, float)) and scale == 1 else scale * log_prob
+
+
+def is_internal(name: str) -> bool:
+    """Whether a site was added by this module and not by the user."""
+    return name.startswith(_LOG_DET)

@@ -1,0 +1,199 @@
+"""An ordinary NumPyro model, split into a prior on z and one term per record.
+
+For unconstrained z with sites z_s and bijections b_s to their supports,
+
+    log_prior(z)         = Σ_{sites outside the record plate} log p(site) + Σ_s log|det ∂b_s/∂z_s|
+    log_likelihood(z, x) = Σ_{sites inside the record plate} log p(site), the model run on a batch holding x alone
+
+so the sum over records is NumPyro's own log joint, and no term ever sees two records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from numpyro.distributions import biject_to
+
+from dpvi.models import execution
+from dpvi.models.base import Record
+from dpvi.models.discovery import Layout, batched, discover
+from dpvi.models.sites import (
+    Site,
+    StaticBijections,
+    check_values,
+    check_vector,
+    dimension_of,
+    is_real,
+    join,
+    needs_model,
+)
+
+
+class NumPyroModel:
+    """A NumPyro callable as a :class:`~dpvi.models.base.Model`.
+
+    Parameters
+    ----------
+    function
+        The model. A tuple of data becomes positional arguments, a dict keyword arguments, anything else one argument.
+    structure
+        The structure of one record, from :func:`dpvi.data.records.record_structure`; no record is needed.
+
+    Raises
+    ------
+    ModelError
+        Where the model has no plate that spans the records, or two, local or discrete latents, or ``param`` sites.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("records", y.shape[0]):
+    ...         numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+    >>> ready = NumPyroModel(model, jax.ShapeDtypeStruct((), jnp.dtype("float32")))
+    >>> ready.dimension, ready.record_plate, [site.name for site in ready.sites]
+    (1, 'records', ['mean'])
+    """
+
+    def __init__(self, function: Callable, structure: Any):
+        self.function = function
+        self.structure = structure
+        self.layout: Layout = discover(function, structure)
+        self._by_name = {site.name: site for site in self.sites}
+        # What runs on a placeholder is traced even when called eagerly: NumPyro checks the parameters of concrete
+        # distributions, and a column of zeros may be a scale.
+        self._prior = jax.jit(self._evaluate_prior, inline=True)
+        self._values = jax.jit(self._evaluate_sites, inline=True)
+        self._inverse = jax.jit(self._evaluate_inverse, inline=True)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Latent sites in the order of z."""
+        return self.layout.sites
+
+    @property
+    def record_plate(self) -> str:
+        """Name of the plate that spans the records."""
+        return self.layout.record_plate
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of unconstrained parameters."""
+        return dimension_of(self.sites)
+
+    def log_prior(self, z: jax.Array) -> jax.Array:
+        """log p(z) on the unconstrained scale, a scalar; the model runs on a record of zeros, so none is read."""
+        return self._prior(z)
+
+    def log_likelihood(self, z: jax.Array, record: Record) -> jax.Array:
+        """log p(x_i | z) for one record, a scalar."""
+        batch = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), record)
+        inside = execution.record_log_probs(self.run(z, batch), self.record_plate, self.layout.imputed)
+        return _sum([execution.total(log_prob) for log_prob, _ in inside])
+
+    def constrain(self, z: jax.Array) -> dict[str, jax.Array]:
+        """Map one unconstrained vector to ``{site: value on its own support}``, latent sites only."""
+        if not needs_model(self.sites):
+            return StaticBijections(self.sites).constrain(z)
+        values = self._values(z)[0]
+        return {site.name: values[site.name] for site in self.sites}
+
+    def unconstrain(self, values: Mapping[str, Any]) -> jax.Array:
+        """The inverse of :meth:`constrain`."""
+        if not needs_model(self.sites):
+            return StaticBijections(self.sites).unconstrain(values)
+        check_values(values, self.sites)
+        return self._inverse({site.name: values[site.name] for site in self.sites})
+
+    def derived(self, z: jax.Array) -> dict[str, jax.Array]:
+        """Values of ``numpyro.deterministic`` sites outside the record plate; meaningful where they read no record."""
+        return self._values(z)[1]
+
+    def predict(self, samples: Mapping[str, Any], *args: Any, key: jax.Array, **kwargs: Any) -> dict[str, jax.Array]:
+        """Draw from the model given posterior samples.
+
+        Parameters
+        ----------
+        samples
+            ``{site: array}`` on the supports, draws along the first axis.
+        args, kwargs
+            Arguments of the model, with ``None`` (or nothing) for the response that is to be predicted.
+        key
+            A PRNG key.
+
+        Returns
+        -------
+        draws
+            ``{site: array}`` for every site that is not in ``samples``, draws along the first axis.
+        """
+        from numpyro.infer import Predictive
+
+        with jax.numpy_dtype_promotion("standard"):
+            return Predictive(self.function, posterior_samples=dict(samples))(key, *args, **kwargs)
+
+    def run(self, z: jax.Array, batch: Any, imputed: Mapping[str, Any] | None = None) -> dict[str, dict]:
+        """NumPyro's messages with the latent sites at z and the records of ``batch``, which has a leading axis."""
+        check_vector(z, self.dimension)
+        num_records = jax.tree.leaves(batch)[0].shape[0]
+        fill = execution.fill_from(z, self._by_name, imputed or self.layout.imputed, num_records)
+        return execution.execute(self.function, batch, fill)
+
+    def prior_terms(self, z: jax.Array, batch: Any) -> dict[str, jax.Array]:
+        """The parts of the log prior by site, as the model computes them on ``batch``; for the model check."""
+        return execution.prior_terms(self.run(z, batch), self.record_plate)
+
+    def record_terms(self, z: jax.Array, batch: Any, imputed: Mapping[str, Any] | None = None) -> jax.Array:
+        """The log-likelihood of each record as the model computes it on a whole batch; for the model check."""
+        num_records = jax.tree.leaves(batch)[0].shape[0]
+        inside = execution.record_log_probs(self.run(z, batch, imputed), self.record_plate, self.layout.imputed)
+        return _sum([_per_record(log_prob, axis, num_records) for log_prob, axis in inside])
+
+    def placeholder(self, num_records: int = 1) -> Any:
+        """Records of zeros, for what reads no record."""
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), batched(self.structure, num_records))
+
+    def _evaluate_prior(self, z: jax.Array) -> jax.Array:
+        return _sum(list(self.prior_terms(z, self.placeholder()).values()))
+
+    def _evaluate_sites(self, z: jax.Array) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        trace = self.run(z, self.placeholder())
+        derived = {
+            name: message["value"]
+            for name, message in trace.items()
+            if message["type"] == "deterministic"
+            and not execution.is_internal(name)
+            and execution.membership(message, self.record_plate) is None
+        }
+        return {site.name: trace[site.name]["value"] for site in self.sites}, derived
+
+    def _evaluate_inverse(self, values: Mapping[str, Any]) -> jax.Array:
+        parts: dict[str, jax.Array] = {}
+
+        def fill(message: dict) -> Any:
+            if message["type"] == "plate":
+                return execution.whole_batch(message, 1)
+            name = message["name"]
+            if message["type"] != "sample" or message["is_observed"]:
+                return None
+            if name in self.layout.imputed:
+                return jnp.broadcast_to(self.layout.imputed[name], message["fn"].shape())
+            value = jnp.asarray(values[name], dtype=jnp.result_type(float))
+            support = message["fn"].support
+            parts[name] = value if is_real(support) else biject_to(support).inv(value)
+            return value
+
+        execution.execute(self.function, self.placeholder(), fill)
+        return join([parts[site.name] for site in self.sites])
+
+
+def _sum(terms: list[jax.Array]) -> jax.Array:
+    return sum(terms[1:], terms[0])
+
+
+def _per_record(log_prob: jax.Array, axis: int, num_records: int) -> jax.Array:
+    rows = jnp.moveaxis(log_prob, axis, 0)
+    return jnp.sum(jnp.reshape(rows, (num_records, -1)), axis=1)

@@ -1,0 +1,90 @@
+"""Made-up records of several kinds, so that a model can be tried without looking at anybody's."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.models.numpyro import NumPyroModel
+
+_VARIED = ("normal", "uniform", "positive", "proportions")
+_CONSTANT = ("zeros", "ones")
+
+
+class Simulated(NamedTuple):
+    """Two batches of one kind that differ in every record, where the kind varies at all."""
+
+    kind: str
+    varied: bool
+    first: Any
+    second: Any
+
+
+def simulate(structure: Any, num_records: int) -> list[Simulated]:
+    """Batches of ``num_records`` records of each kind, the same on every call.
+
+    Parameters
+    ----------
+    structure
+        The structure of one record.
+    num_records
+        Length of the leading axis.
+    """
+    batches = []
+    for kind in (*_VARIED, *_CONSTANT):
+        random = np.random.default_rng(0)
+        first = jax.tree.map(lambda leaf, k=kind, r=random: _draw(k, leaf, num_records, r), structure)
+        second = jax.tree.map(lambda leaf, k=kind, r=random: _draw(k, leaf, num_records, r), structure)
+        second = jax.tree.map(_differ, first, second) if kind in _VARIED else second
+        batches.append(Simulated(kind, kind in _VARIED, first, second))
+    return batches
+
+
+def with_responses(model: NumPyroModel, z: jax.Array, kinds: list[Simulated]) -> list[Simulated]:
+    """Replace the responses (leaves that a site takes as ``obs``) by draws from that site, which lie in its support."""
+    if not model.layout.responses:
+        return kinds
+    respond = jax.jit(lambda batch, key: _respond(model, z, batch, key))
+    keys = jax.random.split(jax.random.key(0))
+    return [
+        each._replace(first=respond(each.first, keys[0]), second=respond(each.second, keys[1])) if each.varied else each
+        for each in kinds
+    ]
+
+
+def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
+    leaves, treedef = jax.tree.flatten(batch)
+    trace = model.run(z, batch)
+    with jax.numpy_dtype_promotion("standard"):
+        for index, name in model.layout.responses.items():
+            try:
+                draw = trace[name]["fn"].sample(jax.random.fold_in(key, index))
+            except NotImplementedError:
+                continue  # a density without a sampler; the plain kinds remain
+            if jnp.shape(draw) == leaves[index].shape:
+                leaves[index] = draw.astype(leaves[index].dtype)
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def _draw(kind: str, leaf: jax.ShapeDtypeStruct, num_records: int, random: np.random.Generator) -> np.ndarray:
+    shape = (num_records, *leaf.shape)
+    if kind in _CONSTANT:
+        return np.full(shape, kind == "ones", dtype=leaf.dtype)
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return random.integers(0, 2, shape).astype(leaf.dtype)
+    if kind == "normal":
+        return random.standard_normal(shape).astype(leaf.dtype)
+    values = random.uniform(0.05, 0.95, shape)
+    if kind == "positive":
+        values = 0.5 + 3 * values
+    if kind == "proportions" and leaf.shape:
+        values = values / values.sum(axis=-1, keepdims=True)
+    return values.astype(leaf.dtype)
+
+
+def _differ(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    # Two draws of a bit agree half of the time, and a coupling through them would then go unseen.
+    return second if np.issubdtype(first.dtype, np.floating) else (1 - first.astype(np.int32)).astype(first.dtype)

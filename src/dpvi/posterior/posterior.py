@@ -1,0 +1,156 @@
+"""The posterior a user holds: draws, summaries, predictions on the parameters' own scales."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core.guarantee import Guarantee
+
+
+class UnconstrainedDistribution(Protocol):
+    """A distribution on z ∈ R^d."""
+
+    def sample(self, key: jax.Array, num_samples: int) -> jax.Array: ...
+
+    def log_prob(self, z: jax.Array) -> jax.Array: ...
+
+
+class Bijections(Protocol):
+    """Maps between z and named parameters; a model, or what a saved result remembers of one."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def constrain(self, z: jax.Array) -> dict[str, jax.Array]: ...
+
+
+class Summary(NamedTuple):
+    """One row per scalar parameter; prints as a table."""
+
+    names: tuple[str, ...]
+    mean: np.ndarray
+    sd: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    probability: float
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``."""
+        columns = zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True)
+        return {
+            name: {"mean": float(m), "sd": float(s), "lower": float(lo), "upper": float(up)}
+            for name, m, s, lo, up in columns
+        }
+
+    def __str__(self) -> str:
+        level = f"{100 * self.probability:g} % interval"
+        width = max(len("parameter"), *map(len, self.names))
+        lines = [f"{'parameter':<{width}}  {'mean':>10}  {'sd':>10}  {level:>24}"]
+        for name, m, s, lo, up in zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True):
+            lines.append(f"{name:<{width}}  {m:>10.4g}  {s:>10.4g}  [{lo:>10.4g}, {up:>10.4g}]")
+        return "\n".join(lines)
+
+
+class Posterior:
+    """A posterior distribution over a model's parameters, computed from released quantities only.
+
+    Attributes
+    ----------
+    distribution
+        The distribution of unconstrained z.
+    method
+        How it was obtained from the trace.
+    guarantee
+        The privacy statement it inherits: everything derived from a posterior is post-processing.
+    """
+
+    def __init__(
+        self, distribution: UnconstrainedDistribution, bijections: Bijections, method: str, guarantee: Guarantee
+    ) -> None:
+        self.distribution = distribution
+        self.method = method
+        self.guarantee = guarantee
+        self._bijections = bijections
+
+    def __repr__(self) -> str:
+        return f"Posterior(method={self.method!r}, dimension={self._bijections.dimension})"
+
+    def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
+        """Draws of z, (num_samples, d)."""
+        if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+            raise ValueError(f"num_samples must be a whole number of at least 1, got {num_samples!r}.")
+        return self.distribution.sample(_key(key), int(num_samples))
+
+    def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
+        """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
+        return jax.vmap(self._bijections.constrain)(self.sample_unconstrained(num_samples, key))
+
+    def log_prob(self, z: Any) -> jax.Array:
+        """Log density of unconstrained ``z``: a scalar for one vector, a vector for rows."""
+        z = jnp.asarray(z)
+        return self.distribution.log_prob(z) if z.ndim == 1 else jax.vmap(self.distribution.log_prob)(z)
+
+    def quantile(self, probability: Any, num_samples: int = 10_000, key: jax.Array | None = None) -> dict[str, np.ndarray]:
+        """Marginal quantiles: ``{site: array}``, with the probabilities' axes first."""
+        levels = np.asarray(probability, np.float64)
+        if not np.all((levels >= 0) & (levels <= 1)):
+            raise ValueError(f"probability must lie in [0, 1], got {probability!r}.")
+        draws = self.sample(num_samples, _fixed(key))
+        return {name: np.quantile(np.asarray(draw), levels, axis=0) for name, draw in draws.items()}
+
+    def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
+        """Mean, standard deviation and central interval of every scalar parameter, from draws with a fixed key."""
+        if not 0 < probability < 1:
+            raise ValueError(f"probability must lie strictly between 0 and 1, got {probability!r}.")
+        draws = self.sample(num_samples, _fixed(key))
+        names = tuple(name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:]))
+        flat = np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
+        lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
+        return Summary(names, flat.mean(axis=0), flat.std(axis=0), lower, upper, probability)
+
+    def predict(
+        self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
+    ) -> dict[str, jax.Array]:
+        """Draws from the posterior predictive of a NumPyro ``model`` at new arguments.
+
+        ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it); the result holds every
+        site that is not a posterior parameter, draws along the first axis.
+        """
+        from numpyro.infer import Predictive
+
+        function = getattr(model, "function", model)
+        if not callable(function):
+            raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
+        draw_key, predict_key = jax.random.split(_key(key))
+        draws = self.sample(num_samples, draw_key)
+        with jax.numpy_dtype_promotion("standard"):
+            return Predictive(function, posterior_samples=draws)(predict_key, *args, **kwargs)
+
+    def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
+        """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on."""
+        from dpvi.posterior.arviz_adapter import to_arviz
+
+        return to_arviz(self.sample(num_samples, key))
+
+
+def _key(key: jax.Array | None) -> jax.Array:
+    """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
+    if key is not None:
+        return key
+    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32), impl="threefry2x32")
+
+
+def _fixed(key: jax.Array | None) -> jax.Array:
+    """A given key, or always the same one, so that printing a summary twice prints the same numbers."""
+    return jax.random.key(0) if key is None else key
+
+
+def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:
+    if not shape:
+        return [site]
+    return [f"{site}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]

@@ -1,0 +1,102 @@
+"""What ``fit`` returns: a trace with its guarantee, from which any posterior can be computed, now or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpvi.core.guarantee import Guarantee
+from dpvi.core.plan import Plan
+from dpvi.core.trace import Trace
+from dpvi.families.base import Family
+from dpvi.models.base import Model
+from dpvi.models.sites import Site, StaticBijections, needs_model
+from dpvi.posterior import storage
+from dpvi.posterior.average import averaged
+from dpvi.posterior.last import last_iterate
+from dpvi.posterior.posterior import Posterior
+from dpvi.posterior.stationary import stationary_noise
+
+METHODS: Mapping[str, Callable[..., Any]] = {
+    "last": last_iterate,
+    "average": averaged,
+    "stationary": stationary_noise,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything a run released, and nothing else: it may be published as it is.
+
+    Attributes
+    ----------
+    plan, guarantee
+        What was promised. The guarantee also names what this run assumes, such as an explicit seed.
+    trace
+        The released steps.
+    family
+        The variational family.
+    estimator
+        Name and settings of the gradient estimator.
+    sites
+        The model's parameters and how z maps to them.
+    structure
+        Shapes and dtypes of one record, so that the model can be rebuilt without data.
+    """
+
+    plan: Plan
+    guarantee: Guarantee
+    trace: Trace
+    family: Family
+    estimator: dict[str, Any]
+    sites: tuple[Site, ...]
+    structure: Any
+    model: Model | None = field(default=None, repr=False, compare=False)
+
+    def posterior(self, method: str = "stationary", **options: Any) -> Posterior:
+        """The posterior by one of the methods below, computed from the trace alone.
+
+        Parameters
+        ----------
+        method
+            ``"stationary"`` (averaged, widened by the noise the iterates show; the default), ``"average"`` (averaged
+            iterates only) or ``"last"`` (the last iterate as it is).
+        options
+            Settings of the method, such as ``slope_threshold=0.05``.
+        """
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+        distribution = METHODS[method](self.trace, self.family, **options)
+        return Posterior(distribution, self._bijections(), method, self.guarantee)
+
+    def _bijections(self) -> Any:
+        if self.model is not None:
+            return self.model
+        if needs_model(self.sites):
+            raise ValueError(
+                "Only the model knows how to map some of its parameters to their supports; load the result with "
+                "Result.load(path, model=model)."
+            )
+        return StaticBijections(self.sites)
+
+    def save(self, path: str | Path) -> None:
+        """Write one portable file: arrays and JSON in a zip archive, no pickle."""
+        storage.save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, model: Any = None) -> Result:
+        """Read a result back. Needs neither the records nor, for parameters with ordinary supports, the model.
+
+        Parameters
+        ----------
+        path
+            A file written by :meth:`save`.
+        model
+            The NumPyro function (or dpvi model) the result was fitted with. Needed only where a parameter's support
+            depends on another parameter.
+        """
+        content = storage.load(Path(path))
+        ready = storage.rebuild_model(model, content["structure"], content["sites"]) if model is not None else None
+        return cls(**content, model=ready)

@@ -1,0 +1,108 @@
+"""A result as one file: NumPy arrays and a JSON header in a zip archive, readable without this library."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpvi.core.guarantee import Guarantee
+from dpvi.core.plan import Plan
+from dpvi.core.trace import BlockSums, MomentSums, Segments, Trace
+from dpvi.data.records import structure_from_dict, structure_to_dict
+from dpvi.families import FullRank, LowRank, MeanField
+from dpvi.models.base import Model
+from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.sites import sites_from_dict, sites_to_dict
+
+FORMAT_VERSION = 1
+_FAMILIES = {family.__name__: family for family in (FullRank, LowRank, MeanField)}
+_PARTS = {"blocks": BlockSums, "online_moments": MomentSums, "segments": Segments}
+_HEADER = "header"
+
+
+def save(result: Any, path: Path) -> None:
+    """Write ``result`` to ``path``, whole or not at all."""
+    arrays, trace_header = _pack_trace(result.trace)
+    header = {
+        "format": "dpvi result",
+        "format_version": FORMAT_VERSION,
+        "plan": result.plan.to_dict(),
+        "assumptions": list(result.guarantee.assumptions),
+        "family": {"name": type(result.family).__name__, **dataclasses.asdict(result.family)},
+        "estimator": result.estimator,
+        "sites": sites_to_dict(result.sites),
+        "structure": structure_to_dict(result.structure),
+        "trace": trace_header,
+    }
+    text = json.dumps(header, allow_nan=False)
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        with open(temporary, "wb") as file:
+            np.savez_compressed(file, **{_HEADER: np.frombuffer(text.encode(), np.uint8)}, **arrays)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read the fields of a result."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop(_HEADER).tobytes().decode())
+    except (KeyError, ValueError, zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{path} is not a dpvi result, or it is damaged.") from None
+    if header.get("format") != "dpvi result" or header.get("format_version") != FORMAT_VERSION:
+        raise ValueError(f"{path} is not a dpvi result of format {FORMAT_VERSION}, which this version reads.")
+    plan = Plan.from_dict(header["plan"])
+    family = dict(header["family"])
+    guarantee: Guarantee = dataclasses.replace(plan.guarantee, assumptions=tuple(header["assumptions"]))
+    return {
+        "plan": plan,
+        "guarantee": guarantee,
+        "family": _FAMILIES[family.pop("name")](**family),
+        "estimator": header["estimator"],
+        "sites": sites_from_dict(header["sites"]),
+        "structure": structure_from_dict(header["structure"]),
+        "trace": _unpack_trace(arrays, header["trace"]),
+    }
+
+
+def rebuild_model(model: Any, structure: Any, sites: Any) -> Model:
+    """The model a result was fitted with, from its function and the stored structure of one record."""
+    ready = model if isinstance(model, Model) else NumPyroModel(model, structure)
+    stored = [(site.name, site.shape) for site in sites]
+    found = [(site.name, site.shape) for site in getattr(ready, "sites", ())]
+    if stored != found:
+        raise ValueError(f"This result was fitted with parameters {stored}, but the model given has {found}.")
+    return ready
+
+
+def _pack_trace(trace: Trace) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    arrays, header = {}, {}
+    for name, value in trace._asdict().items():
+        if name in _PARTS:
+            for part, array in value._asdict().items() if value is not None else ():
+                arrays[f"{name}.{part}"] = array
+        elif isinstance(value, np.ndarray):
+            arrays[name] = value
+        else:
+            header[name] = int(value)
+    return arrays, header
+
+
+def _unpack_trace(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Trace:
+    fields: dict[str, Any] = dict(header)
+    for name, kind in _PARTS.items():
+        present = f"{name}.{kind._fields[0]}" in arrays
+        fields[name] = kind(*(arrays[f"{name}.{part}"] for part in kind._fields)) if present else None
+    fields.update({name: array for name, array in arrays.items() if "." not in name})
+    return Trace(**fields)

@@ -1,0 +1,107 @@
+"""Many steps in one compiled loop, and how steps are laid out over chunks and blocks.
+
+A chunk is what runs between two looks at the host: its randomness is drawn ahead, its rows stay on the device. A
+block is what the trace sums over. Chunks tile blocks or blocks tile chunks, so block sums are plain reshapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dpvi.mechanism.rng import Streams
+from dpvi.train.draws import Draws
+from dpvi.train.step import Algorithm, Row, State, private_step
+
+MIN_BLOCKS = 100
+_CHUNK_BYTES = 2**26
+_MAX_CHUNK = 1024
+
+
+class Layout(NamedTuple):
+    """How ``num_steps`` steps are cut."""
+
+    num_steps: int
+    chunk_length: int
+    block_length: int
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.num_steps // self.chunk_length)
+
+    @property
+    def num_blocks(self) -> int:
+        return -(-self.num_steps // self.block_length)
+
+    @property
+    def blocks_per_chunk(self) -> int:
+        """Blocks that a chunk covers whole, or 1 when it lies inside one."""
+        return max(1, self.chunk_length // self.block_length)
+
+
+def make_layout(num_steps: int, bytes_per_step: int) -> Layout:
+    """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
+
+    The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
+    depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
+    """
+    target = max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1)))
+    block = _round_down(max(1, num_steps // MIN_BLOCKS))
+    if block <= target:
+        return Layout(num_steps, target // block * block, block)
+    chunk = block
+    while chunk > target and chunk % 2 == 0:
+        chunk //= 2
+    return Layout(num_steps, chunk, block)
+
+
+def _round_down(length: int) -> int:
+    """The largest number of the form 2·2ʲ or 3·2ʲ that is at most ``length``."""
+    power = 1 << (length.bit_length() - 1)
+    return power + power // 2 if length >= power + power // 2 else power
+
+
+def make_chunk(
+    algorithm: Algorithm, layout: Layout
+) -> Callable[[State, Any, Streams, Draws, jax.Array, jax.Array, jax.Array, jax.Array | None], tuple[State, Row]]:
+    """A function that runs rows ``start`` to ``stop`` of a chunk whose first step is ``base``."""
+
+    def run(
+        state: State,
+        records: Any,
+        streams: Streams,
+        draws: Draws,
+        base: jax.Array,
+        start: jax.Array,
+        stop: jax.Array,
+        query: jax.Array | None,
+    ) -> tuple[State, Row]:
+        def one(i: jax.Array, carry: tuple[State, Row]) -> tuple[State, Row]:
+            state, rows = carry
+            state, row = private_step(
+                algorithm,
+                records,
+                state,
+                (base + i).astype(jnp.uint32),
+                draws.positions[i],
+                draws.noise[i],
+                draws.eta[i],
+                streams.sampling,
+                query,
+            )
+            return state, jax.tree.map(lambda all_rows, new: all_rows.at[i].set(new), rows, row)
+
+        rows = _empty_rows(algorithm, state, draws, layout.chunk_length)
+        return jax.lax.fori_loop(start, stop, one, (state, rows))
+
+    return run
+
+
+def _empty_rows(algorithm: Algorithm, state: State, draws: Draws, length: int) -> Row:
+    num_parameters, dtype = state.xi.shape[0], state.xi.dtype
+    num_queries = draws.eta.shape[1] * algorithm.model.dimension
+    sizes = Row(num_parameters, num_queries, draws.noise.shape[1], num_parameters)
+    return Row(*(jnp.zeros((length, size), dtype) for size in sizes))

@@ -1,0 +1,52 @@
+"""The randomness of many steps, drawn in one call before the loop that uses it.
+
+Inside the loop a cipher would cost half a step; over a whole chunk at once it runs on long vectors. It is traced in
+64-bit mode, whatever the precision of the run, because noise needs 53-bit uniforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dpvi.data.sampling import PoissonSampler, positions
+from dpvi.mechanism.rng import Streams, normals_from_words, step_words
+
+
+class Draws(NamedTuple):
+    """One row per step of a chunk."""
+
+    positions: jax.Array  # (steps, slots) int32: sampled records of the first pass
+    noise: jax.Array  # (steps, r): standard normals for the mechanism
+    eta: jax.Array  # (steps, K, base): standard normals for the variational draw
+
+
+def make_draws(
+    sampler: PoissonSampler, release_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
+) -> Callable[[Streams, jax.Array], Draws]:
+    """A function (streams, steps) -> Draws; call it under ``jax.enable_x64(True)``."""
+
+    def draw(streams: Streams, steps: jax.Array) -> Draws:
+        words = step_words(streams.sampling, steps, sampler.words_per_pass)
+        noise_words = step_words(streams.noise, steps, 2 * release_size).reshape(-1, 2, release_size)
+        # η is public and needs no cipher: a statistical generator, seeded from the model stream
+        seed = jax.random.bits(streams.model, (2,), jnp.uint32)
+        model_key = jax.random.wrap_key_data(seed, impl="threefry2x32")
+        eta = jax.vmap(lambda step: jax.random.normal(jax.random.fold_in(model_key, step), eta_shape, dtype))(steps)
+        return Draws(
+            positions=positions(sampler, words, jnp.zeros((), jnp.int32)),
+            noise=normals_from_words(noise_words).astype(dtype),
+            eta=eta,
+        )
+
+    return draw
+
+
+def later_pass(sampler: PoissonSampler, sampling_stream: jax.Array, step: jax.Array, index: jax.Array, start: jax.Array):
+    """Positions of pass ``index`` ≥ 1 of a step, for the rare draw that outgrows the first pass."""
+    key = jax.random.fold_in(jax.random.fold_in(sampling_stream, index), step)
+    words = jax.random.bits(key, (sampler.words_per_pass,), jnp.uint32)
+    return positions(sampler, words, start)

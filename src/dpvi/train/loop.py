@@ -1,0 +1,161 @@
+"""The run: chunk after chunk until the plan's steps are done, with progress that shows nothing that saw records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm.auto import tqdm
+
+from dpvi.core.trace import Segments, Trace
+from dpvi.mechanism.rng import Streams
+from dpvi.train.chunk import Layout, make_chunk, make_layout
+from dpvi.train.draws import make_draws
+from dpvi.train.driver import Directive, Driver, Released
+from dpvi.train.recorder import Recorder, Totals
+from dpvi.train.step import Algorithm, Row, State
+
+
+class Sizes(NamedTuple):
+    """Lengths of one step's vectors."""
+
+    parameters: int  # p
+    queries: int  # draws times d
+    release: int  # r
+    base: int  # length of η
+
+
+def sizes_of(algorithm: Algorithm) -> Sizes:
+    dimension, draws = algorithm.model.dimension, algorithm.estimator.num_draws
+    return Sizes(
+        parameters=algorithm.family.num_parameters(dimension),
+        queries=draws * dimension,
+        release=algorithm.estimator.release_size(algorithm.family, dimension),
+        base=algorithm.family.num_base(dimension),
+    )
+
+
+class Run:
+    """A compiled run over one data set, or over several side by side (``lanes``)."""
+
+    def __init__(self, algorithm: Algorithm, lanes: int | None = None) -> None:
+        self.algorithm = algorithm
+        self.lanes = lanes
+        self.sizes = sizes = sizes_of(algorithm)
+        self.dtype = jnp.zeros(()).dtype
+        slots = algorithm.sampler.physical_size
+        words = algorithm.sampler.words_per_pass + slots + 4 * sizes.release + sizes.base
+        rows = 2 * sizes.parameters + sizes.queries + sizes.release
+        self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1))
+        eta_shape = (algorithm.estimator.num_draws, sizes.base)
+        draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
+        chunk = make_chunk(algorithm, self.layout)
+        if lanes is not None:
+            draw = jax.vmap(draw, (0, None))
+            chunk = jax.vmap(chunk, (0, 0, 0, 0, None, None, None, None))
+        self._draw = jax.jit(draw)
+        self._chunk = jax.jit(chunk)
+
+    def __call__(
+        self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool = False
+    ) -> list[Trace]:
+        """Take every step of the plan and return one trace per lane."""
+        layout, recorder = self.layout, self._recorder()
+        segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
+        draws = _Ahead(self._draw, streams, layout)
+        with _bar(self.algorithm, progress) as bar:
+            step, released = 0, None
+            while step < layout.num_steps:
+                directive = driver(released or self._released(step, state, None, 0)) if driver else None
+                stop, query = self._stretch(directive, step)
+                totals = None
+                for chunk, first, last in _pieces(layout, step, stop):
+                    state, rows = self._chunk(
+                        state, records, streams, draws[chunk], chunk * layout.chunk_length, first, last, query
+                    )
+                    rows = rows if self.lanes else jax.tree.map(lambda part: part[None], rows)
+                    piece = recorder.record(rows, chunk, first, last, moving=query is None)
+                    totals = _add(totals, piece) if driver else None
+                    bar.update(last - first)
+                if driver and totals is not None:
+                    released = self._released(stop, state, totals, stop - step)
+                    at = np.full(self.algorithm.model.dimension, np.nan) if query is None else np.asarray(query)
+                    segments.append((step, stop, at, released.mean_noisy_sum))
+                step = stop
+        final = np.asarray(state.xi) if self.lanes else np.asarray(state.xi)[None]
+        return recorder.traces(final, Segments(*map(np.stack, zip(*segments, strict=True))) if segments else None)
+
+    def _recorder(self) -> Recorder:
+        sizes = self.sizes
+        row = Row(*(np.zeros(n, self.dtype) for n in (sizes.parameters, sizes.queries, sizes.release, sizes.parameters)))
+        return Recorder(self.layout, row, self.lanes or 1)
+
+    def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
+        """Where the next stretch ends, and its query point."""
+        if directive is None:
+            return self.layout.num_steps, None
+        if directive.num_steps < 1:
+            raise ValueError(f"A directive must take at least one step, got {directive.num_steps}.")
+        stop = min(step + directive.num_steps, self.layout.num_steps)
+        if directive.query is None:
+            return stop, None
+        dimension = self.algorithm.model.dimension
+        query = jnp.asarray(directive.query, self.dtype)
+        if query.shape != (dimension,) or not bool(jnp.all(jnp.isfinite(query))):
+            raise ValueError(f"A query point must be {dimension} finite numbers, got shape {query.shape}.")
+        return stop, query
+
+    def _released(self, step: int, state: State, totals: Totals | None, count: int) -> Released:
+        if totals is None:
+            sizes = (self.sizes.parameters, self.sizes.queries, self.sizes.release)
+            means = tuple(np.full(size, np.nan) for size in sizes)
+        else:
+            means = tuple(np.asarray(part)[0] / count for part in (totals.iterate, totals.query, totals.noisy_sum))
+        return Released(step, self.layout.num_steps - step, np.asarray(state.xi), *means)
+
+
+def _add(left: Totals | None, right: Totals) -> Totals:
+    if left is None:
+        return right
+    with jax.enable_x64(True):
+        return right._replace(
+            iterate=left.iterate + right.iterate, query=left.query + right.query, noisy_sum=left.noisy_sum + right.noisy_sum
+        )
+
+
+def _pieces(layout: Layout, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(chunk, first row, last row) that together cover steps ``start`` to ``stop``."""
+    while start < stop:
+        chunk, first = divmod(start, layout.chunk_length)
+        last = min(layout.chunk_length, stop - chunk * layout.chunk_length)
+        yield chunk, first, last
+        start = chunk * layout.chunk_length + last
+
+
+class _Ahead:
+    """Draws of a chunk, with the next chunk's already under way while this one is used."""
+
+    def __init__(self, draw: Any, streams: Streams, layout: Layout) -> None:
+        self._draw = partial(draw, streams)
+        self._layout = layout
+        self._held: dict[int, Any] = {}
+
+    def __getitem__(self, chunk: int) -> Any:
+        wanted = [index for index in (chunk, chunk + 1) if index < self._layout.num_chunks]
+        self._held = {index: self._held.get(index) or self._start(index) for index in wanted}
+        return self._held[chunk]
+
+    def _start(self, chunk: int) -> Any:
+        base = chunk * self._layout.chunk_length
+        with jax.enable_x64(True):
+            return self._draw(np.arange(base, base + self._layout.chunk_length, dtype=np.uint32))
+
+
+def _bar(algorithm: Algorithm, progress: bool) -> tqdm:
+    plan = algorithm.plan
+    label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private else "dpvi not private"
+    return tqdm(total=plan.num_steps, desc=label, unit=" steps", disable=not progress)

@@ -1,0 +1,168 @@
+"""Turning what a loop released into a :class:`~dpvi.core.trace.Trace`, in bounded memory.
+
+Sums run on the device in float64 and reach the host once per block; rows reach it thinned when all of them would
+not fit. Several runs side by side (lanes) are recorded at once; a single run is one lane.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core.trace import MAX_MOMENT_DIMENSION, BlockSums, MomentSums, Segments, Trace
+from dpvi.train.chunk import Layout
+from dpvi.train.step import Row
+
+_MAX_ROW_BYTES = 2**28
+_MAX_MOMENT_BYTES = 2**27
+
+
+class Totals(NamedTuple):
+    """Sums over the rows of a chunk that ran; leading axes (lane, block of the chunk) where blocks are kept."""
+
+    blocks: BlockSums
+    moments: MomentSums | None
+    iterate: jax.Array  # Σ over all rows, for drivers
+    query: jax.Array
+    noisy_sum: jax.Array
+
+
+def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, moments: bool) -> Totals:
+    """Float64 sums of rows ``start`` to ``stop`` of one lane."""
+    index = jnp.arange(rows.iterate.shape[0])
+    mask = ((index >= start) & (index < stop)).astype(jnp.float64)
+    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in rows)
+    time = mask * (base + index).astype(jnp.float64)
+
+    def by_block(values: jax.Array) -> jax.Array:
+        return jnp.sum(values.reshape(num_blocks, -1, *values.shape[1:]), axis=1)
+
+    blocks = BlockSums(
+        count=by_block(mask),
+        time=by_block(time),
+        time_squared=by_block(time**2),
+        phi=by_block(phi),
+        phi_squared=by_block(phi**2),
+        time_phi=by_block(time[:, None] * phi),
+        gradient=by_block(gradient),
+        gradient_phi=by_block(gradient * phi),
+        gradient_squared=by_block(gradient**2),
+    )
+    second_order = None
+    if moments:
+        q, s = (part.reshape(num_blocks, -1, part.shape[1]) for part in (query, noisy))
+        second_order = MomentSums(
+            by_block(mask), by_block(noisy), jnp.einsum("bti,btj->bij", q, q), jnp.einsum("bti,btj->bij", s, q)
+        )
+    return Totals(blocks, second_order, phi.sum(0), query.sum(0), noisy.sum(0))
+
+
+@partial(jax.jit, static_argnames=("num_blocks", "moments"))
+def _totals_of_lanes(rows: Row, base: int, start: int, stop: int, num_blocks: int, moments: bool) -> Totals:
+    return jax.vmap(lambda lane: _totals(lane, base, start, stop, num_blocks, moments))(rows)
+
+
+_add = jax.jit(partial(jax.tree.map, jnp.add))
+
+
+class Recorder:
+    """Collects chunks in order; :meth:`traces` gives one trace per lane."""
+
+    def __init__(self, layout: Layout, rows: Row, num_lanes: int) -> None:
+        """``rows`` holds the shape of one step's row, without lanes."""
+        self.layout = layout
+        self.num_lanes = num_lanes
+        sizes = Row(*(part.shape[-1] for part in rows))
+        itemsize = np.dtype(rows.iterate.dtype).itemsize
+        stored = (sizes.iterate + sizes.query + sizes.noisy_sum) * itemsize * layout.num_steps * num_lanes
+        self.thinning = max(1, -(-stored // _MAX_ROW_BYTES))
+        num_rows = -(-layout.num_steps // self.thinning)
+        self._iterates, self._queries, self._noisy_sums = (
+            np.zeros((num_lanes, num_rows, size), rows.iterate.dtype) for size in sizes[:3]
+        )
+        self._moments_online = self.thinning > 1 and sizes.query <= MAX_MOMENT_DIMENSION
+        moment_bytes = 8 * sizes.query * (sizes.query + sizes.noisy_sum) * layout.num_blocks * num_lanes
+        self._blocks_per_group = max(1, -(-moment_bytes // _MAX_MOMENT_BYTES))
+        self._blocks: BlockSums | None = None
+        self._moments: MomentSums | None = None
+        self._open: Totals | None = None
+        self._open_block = 0
+
+    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals:
+        """Take rows ``start`` to ``stop`` of ``chunk``; leaves are (lane, row, size) on the device."""
+        base = chunk * self.layout.chunk_length
+        self._keep_rows(rows, base, start, stop)
+        with jax.enable_x64(True):
+            totals = _totals_of_lanes(rows, base, start, stop, self.layout.blocks_per_chunk, self._moments_online)
+            kept = totals if moving else totals._replace(blocks=jax.tree.map(jnp.zeros_like, totals.blocks))
+            self._open = kept if self._open is None else _add(self._open, kept)
+        step = base + stop
+        block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
+        if block_ends or step == self.layout.num_steps:
+            self._close()
+        return totals
+
+    def _keep_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
+        first = start + (-(base + start)) % self.thinning
+        if first >= stop:
+            return
+        target = (base + first) // self.thinning
+        taken = slice(first, stop, self.thinning)
+        count = len(range(first, stop, self.thinning))
+        for store, part in ((self._iterates, rows.iterate), (self._queries, rows.query), (self._noisy_sums, rows.noisy_sum)):
+            # thinned on the device, so that a large model's rows do not cross to the host
+            part = part if self.thinning == 1 else part[:, taken]
+            part = np.asarray(part)
+            store[:, target : target + count] = part[:, taken] if self.thinning == 1 else part
+
+    def _close(self) -> None:
+        """Move the sums of finished blocks to the host."""
+        assert self._open is not None
+        num_blocks = self.layout.num_blocks
+        blocks = jax.tree.map(np.asarray, self._open.blocks)
+        if self._blocks is None:
+            self._blocks = BlockSums(*(np.zeros((self.num_lanes, num_blocks, *part.shape[2:])) for part in blocks))
+        size = min(self.layout.blocks_per_chunk, num_blocks - self._open_block)
+        for store, part in zip(self._blocks, blocks, strict=True):
+            store[:, self._open_block : self._open_block + size] += part[:, :size]
+        if self._open.moments is not None:
+            self._close_moments(jax.tree.map(np.asarray, self._open.moments), size)
+        self._open_block += size
+        self._open = None
+
+    def _close_moments(self, moments: MomentSums, size: int) -> None:
+        num_groups = -(-self.layout.num_blocks // self._blocks_per_group)
+        if self._moments is None:
+            self._moments = MomentSums(*(np.zeros((self.num_lanes, num_groups, *part.shape[2:])) for part in moments))
+        for offset in range(size):
+            group = (self._open_block + offset) // self._blocks_per_group
+            for store, part in zip(self._moments, moments, strict=True):
+                store[:, group] += part[:, offset]
+
+    def traces(self, final: np.ndarray, segments: Segments | None = None) -> list[Trace]:
+        """One trace per lane; ``final`` is (lane, p)."""
+        assert self._blocks is not None and self._open is None, "the run is not complete"
+        steps = np.arange(self._iterates.shape[1], dtype=np.int64) * self.thinning
+
+        def lane(part: Any, index: int) -> Any:
+            return None if part is None else type(part)(*(leaf[index] for leaf in part))
+
+        return [
+            Trace(
+                steps=steps,
+                iterates=self._iterates[index],
+                queries=self._queries[index],
+                noisy_sums=self._noisy_sums[index],
+                final=final[index],
+                thinning=self.thinning,
+                block_length=self.layout.block_length,
+                blocks=lane(self._blocks, index),
+                online_moments=lane(self._moments, index),
+                segments=segments,
+            )
+            for index in range(self.num_lanes)
+        ]
