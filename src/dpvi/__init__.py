@@ -32,7 +32,7 @@ _HOMES = {
     "from_functions": "dpvi.models.functions",
     "plan": "dpvi.privacy",
     "plan_nonprivate": "dpvi.privacy",
-    "validate": "dpvi.data.validate",
+    "validate": "dpvi.models.validate",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]
@@ -40,7 +40,7 @@ __all__ = ["__version__", *sorted(_HOMES)]
 if TYPE_CHECKING:
     from dpvi.core.guarantee import Guarantee
     from dpvi.core.plan import Plan
-    from dpvi.data.validate import validate
+    from dpvi.models.validate import validate
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit, fit_many
     from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla

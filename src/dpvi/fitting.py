@@ -20,7 +20,7 @@ from dpvi.mechanism.rng import Streams, root_key, streams
 from dpvi.models.base import Model
 from dpvi.models.check import check
 from dpvi.posterior.result import Result
-from dpvi.privacy.warnings import warn_about_delta
+from dpvi.privacy.planning import warn_about_delta
 from dpvi.train.driver import Driver
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
@@ -132,12 +132,10 @@ def fit_many(
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}, got {len(seeds)}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     algorithm, _, _ = _prepare(model, first, plan, family, estimator, optimizer, None)
-    keys = jnp.stack([root_key(None if seeds is None else seeds[i]) for i in range(num_sets)])
-    lane_streams = jax.vmap(streams)(keys)
-    locations = [
-        _location(algorithm.model, initial_location, jax.tree.map(lambda k: k[i], lane_streams)) for i in range(num_sets)
-    ]
+    by_set = [streams(root_key(None if seeds is None else seeds[i])) for i in range(num_sets)]
+    locations = [_location(algorithm.model, initial_location, set_streams) for set_streams in by_set]
     state = jax.vmap(algorithm.initial)(jnp.stack(locations))
+    lane_streams = Streams(*map(jnp.stack, zip(*by_set, strict=True)))
     traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, progress=progress)
     structure = record_structure(first)
     return [_result(algorithm, trace, structure, None if seeds is None else seeds[i]) for i, trace in enumerate(traces)]
@@ -177,8 +175,9 @@ def _prepare(
 def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
     dtype = jnp.zeros(()).dtype
     if initial is None:
-        key = jax.random.fold_in(run_streams.model, 2**32 - 1)
-        return _INITIAL_SPREAD * jax.random.normal(key, (model.dimension,), dtype)
+        # public and not privacy-critical: the model stream seeds a host generator, which needs no compilation
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(run_streams.model)))
+        return jnp.asarray(_INITIAL_SPREAD * rng.normal(size=model.dimension), dtype)
     location = model.unconstrain(initial) if isinstance(initial, dict) else jnp.asarray(initial, dtype)
     if location.shape != (model.dimension,) or not bool(jnp.all(jnp.isfinite(location))):
         raise ValueError(

@@ -33,7 +33,7 @@ def test_pytrees_keep_their_shape(data):
 
 
 @pytest.mark.parametrize(
-    "given_dtype, expected",
+    ("given_dtype", "expected"),
     [
         ("float64", "float32"),
         ("float32", "float32"),
@@ -62,7 +62,7 @@ def test_jax_arrays_pass():
 
 
 @pytest.mark.parametrize(
-    "data, error, sentence",
+    ("data", "error", "sentence"),
     [
         ((), ValueError, "at least one array"),
         (None, ValueError, "at least one array"),
@@ -97,6 +97,12 @@ def test_columns_of_a_data_frame():
         as_records({"s": frame["s"]})
 
 
+def test_sparse_matrices_are_refused():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(TypeError, match="make it dense first"):
+        as_records({"x": sparse.csr_array(np.eye(3))})
+
+
 def test_custom_containers_cannot_be_stored():
     with pytest.raises(TypeError, match="got frozenset"):
         structure_to_dict(frozenset())
@@ -112,7 +118,9 @@ leaves = st.builds(
 trees = st.recursive(
     leaves | st.none(),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(st.text(), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(), inner, max_size=3)
     ),
     max_leaves=8,
 )

@@ -8,12 +8,12 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from support import numpyro_models as examples
 
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import as_model, check
 from dpvi.models.functions import from_functions
 from dpvi.models.numpyro import NumPyroModel
-from support import numpyro_models as examples
 
 Y = np.linspace(-1.0, 1.0, 5)
 BITS = np.array([0, 1, 1, 0, 1])
@@ -24,7 +24,7 @@ def normal(name, location, y):
     numpyro.sample(name, dist.Normal(location, 1.0), obs=y)
 
 
-def build(*, prior=None, outside=None, location=None, local=None, plate=None):
+def build(*, prior=None, outside=None, location=None, local=None, plate=None, response=lambda y: y):
     """A model of the mean of y with one thing changed."""
 
     def model(y, b):
@@ -35,7 +35,7 @@ def build(*, prior=None, outside=None, location=None, local=None, plate=None):
         with numpyro.plate("records", plate(n) if plate else n):
             if local:
                 local(mean)
-            normal("y", location(mean, y, b) if location else mean, y)
+            normal("y", location(mean, y, b) if location else mean, response(y))
 
     return model
 
@@ -137,12 +137,6 @@ def no_gradient(y, b):
         normal("y", jnp.sqrt(0.0 * mean) + mean, y)
 
 
-def squeezed(y, b):
-    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
-    with numpyro.plate("records", y.shape[0]):
-        normal("y", jnp.squeeze(y[:, None])[:1] * 0.0 + mean, y)
-
-
 def indicator(mean, y, b):
     return mean + (b == b[0]).astype(float)
 
@@ -150,11 +144,18 @@ def indicator(mean, y, b):
 BAD = {
     "no plate": (no_plate, "none follows the data"),
     "two record plates": (two_plates, "'records', 'again' all do"),
-    "plate of fixed size": (build(plate=lambda n: 5), "size of 'records' is taken from an argument"),
+    "plate of fixed size": (build(plate=lambda n: 5), "'records' does not follow the data"),
+    "plate of fixed size with a column": (
+        build(plate=lambda n: 5, location=lambda mean, y, b: mean + b),
+        "check that the size of 'records' is taken from an argument",
+    ),
     "only a fixed plate": (scalar_in_fixed_plate, "'fixed' does not follow the data"),
     "plate of another size": (doubled_plate, "'pairs' must either have a fixed size"),
     "plate that subsamples groups": (group_subsample, "'groups' draws a subsample"),
-    "prior reads a float column": (build(prior=lambda y, b: dist.Normal(y.mean(), 1.0)), "prior of 'mean' reads records"),
+    "prior reads a float column": (
+        build(prior=lambda y, b: dist.Normal(y.mean(), 1.0)),
+        "prior of 'mean' reads records",
+    ),
     "prior reads an integer column": (
         build(prior=lambda y, b: dist.Normal(0.0, 1.0 + jnp.max(b))),
         "prior of 'mean' reads records",
@@ -167,7 +168,7 @@ BAD = {
         build(prior=lambda y, b: dist.Normal(0.0, 1.0 / y.shape[0])),
         "depends on the number of records",
     ),
-    "support reads records": (support_reads, "support of a latent site reads records"),
+    "support reads records": (support_reads, "support of 'mean' reads records"),
     "factor reads records": (
         build(outside=lambda mean, y, b: numpyro.factor("tilt", mean * jnp.sum(b))),
         "Observed site 'tilt' reads records",
@@ -178,9 +179,9 @@ BAD = {
     "cumulative sum": (build(location=lambda mean, y, b: mean + jnp.cumsum(b)), "Records are coupled"),
     "weak coupling": (build(location=lambda mean, y, b: mean + 1e-3 * y[::-1]), "Records are coupled"),
     "scaled by the batch size": (build(location=lambda mean, y, b: mean * y.shape[0]), "alone in the batch"),
-    "summed factor": (
-        build(local=lambda mean: None, location=None, outside=None, plate=None, prior=None),
-        None,
+    "squeezed away": (
+        build(location=lambda mean, y, b: mean + jnp.squeeze(b[:, None])[:]),
+        "must run on a batch of one record",
     ),
     "local latent": (
         build(local=lambda mean: numpyro.sample("u", dist.Normal(mean, 1.0))),
@@ -190,11 +191,15 @@ BAD = {
     "discrete latent": (discrete, "'which' is discrete"),
     "param": (param_site, "'mean' is a numpyro.param"),
     "nothing observed": (unobserved, "must hold an observed site"),
+    "response not passed": (build(response=lambda y: None), "nothing under it is given obs="),
+    "random numbers outside sites": (
+        build(location=lambda mean, y, b: mean + jax.random.normal(numpyro.prng_key())),
+        "draw random numbers at sample sites only",
+    ),
     "imputed value used again": (imputed_and_used, "missing values of 'y' are used again"),
     "nowhere finite": (nowhere_finite, "log-likelihood is not finite for any kind"),
     "no finite gradient": (no_gradient, "gradient of the log-likelihood is not finite"),
 }
-BAD = {name: case for name, case in BAD.items() if case[1]}
 
 GOOD = {
     "plain": build(),
@@ -206,13 +211,12 @@ GOOD = {
     "observed constant outside": build(outside=lambda mean, y, b: normal("public", mean, 0.3)),
     "centred by a constant": build(location=lambda mean, y, b: mean + 0.5),
     "integer column": build(location=lambda mean, y, b: mean + b),
+    "squeezed with an axis": build(location=lambda mean, y, b: mean + jnp.squeeze(b[:, None], axis=1)),
     "lookup": build(location=lambda mean, y, b: mean + jnp.arange(2.0)[b]),
     "scaled by a constant": build(location=lambda mean, y, b: mean * 5),
     "derived per record": build(local=lambda mean: numpyro.deterministic("u", 2 * mean)),
     "missing values": imputed,
-    "squeezed": squeezed,
 }
-GOOD.pop("squeezed")
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -348,7 +352,7 @@ def test_function_models_are_checked_for_what_applies():
 
 
 @pytest.mark.parametrize(
-    "model, sentence",
+    ("model", "sentence"),
     [
         (function_model(log_prior=lambda z: -0.5 * z * z), "log_prior must return one floating-point number"),
         (function_model(log_likelihood=lambda z, r: r["b"]), "log_likelihood must return one floating-point number"),

@@ -55,7 +55,7 @@ _custom.defjvp(lambda primals, tangents: (_custom(*primals), tangents[0]))
 
 CASES = [
     (lambda a, n: (a[n], a.sum()), [True, False]),
-    (lambda a, n: (jax.jit(lambda u, v: (u, v * 2))(a, n)), [False, True]),
+    (lambda a, n: jax.jit(lambda u, v: (u, v * 2))(a, n), [False, True]),
     (lambda a, n: (jnp.where(n > 0, 1.0, 2.0), jnp.zeros_like(n)), [True, False]),
     (lambda a, n: (lax.stop_gradient(n) * 0, a), [True, False]),
     (_scan_carry, [True, False]),
@@ -71,7 +71,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("function, expected", CASES)
+@pytest.mark.parametrize(("function", "expected"), CASES)
 def test_dependence_on_the_integer(function, expected):
     jaxpr = jax.make_jaxpr(function)(A, N)
     assert depends(jaxpr, [False, True]) == expected

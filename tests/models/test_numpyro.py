@@ -9,11 +9,11 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer.util import potential_energy
+from support import numpyro_models as examples
 
 from dpvi.data.records import as_records, record_structure
 from dpvi.models.base import Model, ModelError
 from dpvi.models.numpyro import NumPyroModel
-from support import numpyro_models as examples
 
 ALL = examples.EXAMPLES + examples.SUBSAMPLED
 
@@ -41,12 +41,6 @@ def numpyro_log_joint(example, model, z, records):
     parameters = {site.name: site.of(z) for site in model.sites}
     with jax.numpy_dtype_promotion("standard"):
         return -potential_energy(example.model, args, kwargs, parameters)
-
-
-@pytest.fixture
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.mark.parametrize("example", examples.EXAMPLES, ids=lambda e: e.name)
@@ -88,7 +82,12 @@ def test_batch_terms_equal_single_terms(example):
 
 def test_sites_follow_the_order_of_the_model():
     model, _ = build(examples.Example("dynamic", examples.dynamic, examples.Y_REAL))
-    assert [(site.name, site.offset) for site in model.sites] == [("low", 0), ("high", 1), ("share", 2), ("cholesky", 3)]
+    assert [(site.name, site.offset) for site in model.sites] == [
+        ("low", 0),
+        ("high", 1),
+        ("share", 2),
+        ("cholesky", 3),
+    ]
     assert [site.support is None for site in model.sites] == [False, True, True, False]
     assert model.dimension == 4
 

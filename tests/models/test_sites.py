@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.distributions import biject_to, constraints
+from support import numpyro_models as examples
 
 from dpvi.data.records import structure_of
 from dpvi.models import sites as module
 from dpvi.models.numpyro import NumPyroModel
-from support import numpyro_models as examples
 
 SUPPORTS = [
     (constraints.real, (2,)),
@@ -45,7 +45,7 @@ SUPPORTS = [
 ]
 
 
-@pytest.mark.parametrize("support, shape", SUPPORTS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("support", "shape"), SUPPORTS, ids=lambda value: str(value)[:40])
 def test_a_support_survives_json_and_inverts(support, shape):
     unconstrained = biject_to(support).inverse_shape(shape)
     sites = module.layout([("before", (), (), constraints.real), ("site", shape, unconstrained, support)])

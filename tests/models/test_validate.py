@@ -31,7 +31,7 @@ def test_good_records_say_so(capsys):
 
 
 @pytest.mark.parametrize(
-    "x, sentence",
+    ("x", "sentence"),
     [
         (np.array([1.0, np.nan, 3.0]), "not finite in 1 of 3 records"),
         (np.array([1.0, np.inf, 3.0]), "not finite"),

@@ -74,7 +74,8 @@ def _log_moment(step: Step, direction: str, points: np.ndarray, spacing: float) 
     log_base, loss = log_base[keep], loss[keep]
     peak = weights.max()
     terms = np.exp(log_base - peak + np.outer(points, loss))
-    return peak + np.log(terms.sum(axis=-1) * interval)
+    sums = terms.sum(axis=-1)
+    return peak + np.log(np.where(sums == 0, 1e-300, sums) * interval)  # cancels to exactly 0 far up the contour
 
 
 def _loss(step: Step, direction: str, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

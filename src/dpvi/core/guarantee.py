@@ -49,10 +49,12 @@ class Guarantee:
         if not self.private:
             text = "NOT PRIVATE: no noise was planned, so nothing computed from this run protects the records."
         else:
+            # Beyond this the number itself tells nobody anything, and soon it overflows.
+            factor = f" = {math.exp(self.epsilon):.4g}" if self.epsilon <= 20 else ""
             change = _NEIGHBOURS[self.adjacency].format(unit=self.unit)
             text = (
                 f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {change} changes the probability of "
-                f"any outcome by a factor of at most exp({self.epsilon:.6g}) = {math.exp(min(self.epsilon, 700.0)):.4g}, "
+                f"any outcome by a factor of at most exp({self.epsilon:.6g}){factor}, "
                 f"except with probability {self.delta:.3g}. Computed by {self.accountant}."
             )
         if self.assumptions:

@@ -65,6 +65,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         validation.adjacency(self.adjacency)
+        self._check_budget()
         names = [release.name for release in self.releases]
         if names.count(GRADIENTS) != 1 or len(set(names)) != len(names):
             raise ValueError(f"A plan needs exactly one release named {GRADIENTS!r} and distinct names, got {names}.")
@@ -74,6 +75,15 @@ class Plan:
             if self.private:
                 validation.clip_norm(release.clip_norm)
                 validation.noise_multiplier(release.noise_multiplier)
+
+    def _check_budget(self) -> None:
+        # Zero is a legal ε here (a large δ can make it so), infinity is the plan that promises nothing.
+        if not validation.number("epsilon", self.epsilon) >= 0:
+            raise ValueError(f"A plan's epsilon must be at least 0, or infinite for a plan without privacy, got {self.epsilon!r}.")
+        if self.private:
+            validation.delta(self.delta)
+        if self.num_records is not None:
+            validation.num_records(self.num_records)
 
     @property
     def private(self) -> bool:
@@ -153,11 +163,12 @@ class Plan:
         return cls.from_dict(content)
 
     def save(self, path: str | Path) -> None:
-        Path(path).write_text(self.to_json() + "\n")
+        text = self.to_json() + "\n"  # made first, so that a failure leaves no half-written file
+        Path(path).write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        return cls.from_json(Path(path).read_text())
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
 
 def _map_floats(value: Any, change: Any) -> Any:

@@ -8,21 +8,29 @@ from typing import Any
 ADJACENCIES = ("add_remove", "substitute")
 
 
-def _number(name: str, value: Any) -> float:
+class PrivacyWarning(UserWarning):
+    """A setting is legal but its guarantee says little; the message says why."""
+
+
+def number(name: str, value: Any) -> float:
+    """Return ``value`` as a float: Python and array scalars, but no strings, booleans or None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         try:
             value = float(value.item())  # 0-d arrays of any library
         except (AttributeError, TypeError, ValueError):
             raise TypeError(f"{name} must be a number, got {value!r}.") from None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must fit a floating-point number, got an integer of {value.bit_length()} bits.") from None
 
 
 def positive(name: str, value: Any, why: str = "") -> float:
     """Return ``value`` as a finite, positive float, or say what is wrong with it."""
-    number = _number(name, value)
-    if not (math.isfinite(number) and number > 0):
+    checked = number(name, value)
+    if not (math.isfinite(checked) and checked > 0):
         raise ValueError(f"{name} must be finite and greater than 0, got {value!r}.{' ' + why if why else ''}")
-    return number
+    return checked
 
 
 def epsilon(value: Any) -> float:
@@ -30,31 +38,39 @@ def epsilon(value: Any) -> float:
 
 
 def delta(value: Any) -> float:
-    number = _number("delta", value)
-    if not 0 < number < 1:
+    checked = number("delta", value)
+    if not 0 < checked < 1:
         raise ValueError(
             f"delta must lie strictly between 0 and 1, got {value!r}. "
             "Choose it well below one over the number of records, for example 1e-5."
         )
-    return number
+    return checked
 
 
 def sampling_rate(value: Any) -> float:
-    number = _number("sampling_rate", value)
-    if not 0 < number <= 1:
+    checked = number("sampling_rate", value)
+    if not 0 < checked <= 1:
         raise ValueError(
             f"sampling_rate must lie in (0, 1], got {value!r}. It is the probability with which each record enters a step."
         )
-    return number
+    return checked
 
 
 def num_steps(value: Any) -> int:
-    number = _number("num_steps", value)
-    if number != int(number) if math.isfinite(number) else True:
+    checked = number("num_steps", value)
+    if not checked.is_integer():
         raise ValueError(f"num_steps must be a whole number, got {value!r}.")
-    if number < 1:
+    if checked < 1:
         raise ValueError(f"num_steps must be at least 1, got {value!r}.")
-    return int(number)
+    return int(checked)
+
+
+def num_records(value: Any) -> int:
+    """Check a declared, public number of records."""
+    checked = number("num_records", value)
+    if not (checked.is_integer() and checked >= 1):
+        raise ValueError(f"num_records must be a whole number of at least 1, or None when it is not public, got {value!r}.")
+    return int(checked)
 
 
 def clip_norm(value: Any) -> float:

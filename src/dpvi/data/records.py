@@ -1,7 +1,7 @@
 """Records as a pytree of arrays with one leading axis, and the shape of a single record.
 
 Nothing here computes a statistic of the records, and no message holds a value of theirs or their number: under
-add/remove adjacency the number of records is itself private, so only paths, shapes of one record and dtypes may be named.
+add/remove adjacency that number is itself private, so only paths, shapes of one record and dtypes may be named.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def as_records(data: Any) -> tuple[Any, int]:
     (4, 'int32')
     """
     _check_leaves(data)
-    records = jax.tree.map(lambda leaf: _as_array(leaf), data)
+    records = jax.tree_util.tree_map_with_path(_as_array, data)
     return records, int(jax.tree.leaves(records)[0].shape[0])
 
 
@@ -47,7 +47,7 @@ def structure_of(data: Any) -> Any:
     Returns
     -------
     structure
-        A pytree of ``jax.ShapeDtypeStruct`` without the record axis, equal to ``record_structure(as_records(data)[0])``.
+        A pytree of ``jax.ShapeDtypeStruct`` without the record axis, as :func:`record_structure` gives for records.
     """
     _check_leaves(data)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), _target_dtype(_dtype(leaf))), data)
@@ -144,6 +144,10 @@ def _target_dtype(dtype: Any) -> Any:
     return jnp.dtype(bool) if dtype.kind == "b" else None
 
 
-def _as_array(leaf: Any) -> jax.Array:
-    dtype = _target_dtype(_dtype(leaf))
-    return jnp.asarray(leaf if isinstance(leaf, jax.Array) else np.asarray(leaf), dtype=dtype)
+def _as_array(path: Any, leaf: Any) -> jax.Array:
+    array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    if array.shape != tuple(leaf.shape):
+        raise TypeError(
+            f"{_where(path)} must convert to a dense array, got {type(leaf).__name__}; make it dense first."
+        )
+    return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))

@@ -145,46 +145,42 @@ def _lookup(table: AliasTable, high: jax.Array, low: jax.Array) -> jax.Array:
 
 
 def gaps(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
-    """Gaps from random words of shape (..., words_per_pass): int32 of shape (..., physical_size)."""
-    words = words.reshape(*words.shape[:-1], WORDS_PER_GAP, sampler.physical_size)
-    low = _lookup(sampler.low, words[..., 0, :], words[..., 1, :])
-    high = _lookup(sampler.high, words[..., 2, :], words[..., 3, :])
+    """Gaps from random words of shape (words_per_pass, ...): int32 of shape (physical_size, ...)."""
+    words = words.reshape(WORDS_PER_GAP, sampler.physical_size, *words.shape[1:])
+    low = _lookup(sampler.low, words[0], words[1])
+    high = _lookup(sampler.high, words[2], words[3])
     return (high << sampler.low_bits) + low
 
 
 def positions(sampler: PoissonSampler, words: jax.Array, start: jax.Array) -> jax.Array:
     """The next ``physical_size`` sampled positions at or after ``start``, increasing; those ≥ num_records are void.
 
-    The draw is complete when the last position is at least ``num_records - 1``; otherwise another pass starts at
-    the last position plus one.
+    ``words`` has shape (words_per_pass, ...), the result (physical_size, ...). The draw is complete when the last
+    position is at least ``num_records - 1``; otherwise another pass starts at the last position plus one.
     """
     end = np.int32(sampler.num_records)
     if sampler.certain:
-        every = jnp.arange(1, sampler.physical_size + 1, dtype=jnp.int32)
-        return jnp.minimum(start + jnp.broadcast_to(every, (*words.shape[:-1], sampler.physical_size)) - 1, end)
+        every = jnp.arange(sampler.physical_size, dtype=jnp.int32).reshape(-1, *[1] * (words.ndim - 1))
+        return jnp.minimum(start + jnp.broadcast_to(every, (sampler.physical_size, *words.shape[1:])), end)
     strides = jnp.minimum(gaps(sampler, words) + 1, end + 1)
-    walked = _saturating_sums(strides, end + 1)
-    return jnp.minimum(start + walked - 1, end)
+    return start + jnp.minimum(_saturating_sums(strides, end + 1) - 1, end - start)
 
 
 def _saturating_sums(strides: jax.Array, cap: int) -> jax.Array:
-    """Running sums along the last axis that stop at ``cap``, so that int32 never overflows."""
+    """Running sums along the first axis that stop at ``cap``, so that int32 never overflows."""
 
     def add(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.minimum(a + b, cap)
+        return a + jnp.minimum(b, cap - a)  # min(a + b, cap) would overflow where both are near 2^30
 
     def step(total: jax.Array, stride: jax.Array) -> tuple[jax.Array, jax.Array]:
         total = add(total, stride)
         return total, total
 
     def walk(strides: jax.Array) -> jax.Array:
-        by_position = jnp.moveaxis(strides, -1, 0)
-        return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(by_position[0]), by_position)[1], 0, -1)
+        return jax.lax.scan(step, jnp.zeros_like(strides[0]), strides)[1]
 
     # A CPU walks all steps of a chunk abreast, six times faster than a tree; an accelerator needs the tree.
-    return jax.lax.platform_dependent(
-        strides, cpu=walk, default=lambda strides: jax.lax.associative_scan(add, strides, axis=-1)
-    )
+    return jax.lax.platform_dependent(strides, cpu=walk, default=lambda s: jax.lax.associative_scan(add, s, axis=0))
 
 
 def is_complete(sampler: PoissonSampler, last_position: jax.Array) -> jax.Array:

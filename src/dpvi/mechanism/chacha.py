@@ -25,7 +25,7 @@ from jax.extend.random import define_prng_impl
 KEY_WORDS = 8
 BLOCK_WORDS = 16
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
-_BITS, _SPLIT, _FOLD, _SEED = 1, 2, 3, 4  # first nonce word: what a block is for
+_BITS, _SPLIT, _FOLD, _SEED, _MESSAGE = 1, 2, 3, 4, 5  # first nonce word: what a block is for
 
 
 def _rotate(x: jax.Array, bits: int) -> jax.Array:
@@ -52,7 +52,7 @@ def _double_round(_: jax.Array, words: tuple[jax.Array, ...]) -> tuple[jax.Array
     return tuple(state)
 
 
-def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int, int, int]) -> jax.Array:
+def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.Array, ...]) -> jax.Array:
     """Key-stream blocks of ChaCha20.
 
     Parameters
@@ -62,7 +62,7 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int, int, 
     counters
         Block counters, any shape.
     nonce
-        Three 32-bit words.
+        Three 32-bit words, each a number or an array that broadcasts with ``counters``.
 
     Returns
     -------
@@ -73,11 +73,23 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int, int, 
         *(zero + np.uint32(word) for word in _CONSTANTS),
         *(zero + key[i] for i in range(KEY_WORDS)),
         counters,
-        *(zero + np.uint32(word) for word in nonce),
+        *(zero + jnp.asarray(word, jnp.uint32) for word in nonce),
     )
     # A loop, not an unrolled cipher: unrolled it takes 17 s to compile and runs no faster.
     final = jax.lax.fori_loop(0, 10, _double_round, initial)
     return jnp.stack([a + b for a, b in zip(initial, final, strict=True)])
+
+
+def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part: jax.Array | int = 0) -> jax.Array:
+    """``num_words`` words of key stream for each numbered message, shape (num_words, len(messages)).
+
+    This is the cipher's own way of counting: the message number and the part within it are the nonce. Words come
+    first, so that whoever reads them position by position reads long vectors.
+    """
+    num_blocks = -(-num_words // BLOCK_WORDS)
+    counters = jnp.broadcast_to(jnp.arange(num_blocks, dtype=jnp.uint32)[:, None], (num_blocks, messages.shape[0]))
+    blocks = chacha20_blocks(key, counters, (_MESSAGE, messages, part))
+    return blocks.reshape(BLOCK_WORDS * num_blocks, messages.shape[0])[:num_words]
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:

@@ -7,6 +7,7 @@ chunks, on the device or on what else was drawn, and no bit is ever used twice.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import secrets
 from typing import NamedTuple
 
@@ -14,11 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.mechanism.chacha import KEY_WORDS, chacha20
+from dpvi.mechanism.chacha import KEY_WORDS, chacha20, chacha20_messages
 
 
 class Streams(NamedTuple):
-    """Independent ChaCha20 keys for the three things a run draws."""
+    """Independent keys for the three things a run draws: ChaCha20 for what privacy rests on, threefry for the model."""
 
     sampling: jax.Array
     noise: jax.Array
@@ -36,30 +37,46 @@ def root_key(seed: int | None) -> jax.Array:
         raise TypeError(f"seed must be a whole number or None, got {seed!r}. None takes 256 bits from the operating system.")
     else:
         material = hashlib.sha256(f"dpvi seed {int(seed)}".encode()).digest()
-    words = np.frombuffer(material, dtype="<u4").astype(np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=chacha20)
+    return _wrap(material)
 
 
 def streams(root: jax.Array) -> Streams:
-    """Split a root key into the sampling, noise and model streams."""
-    return Streams(*jax.random.split(root, 3))
+    """Derive the sampling, noise and model streams from a root key (HMAC-SHA256 under the stream's name).
+
+    It runs on the host: compiling a cipher for three keys would take longer than many a fit. Variational draws are
+    public and need no cipher, so the model's key is one of JAX's own.
+    """
+    secret = np.asarray(jax.random.key_data(root)).astype("<u4").tobytes()
+    sampling, noise, model = (hmac.digest(secret, name.encode(), "sha256") for name in Streams._fields)
+    return Streams(_wrap(sampling), _wrap(noise), jax.random.wrap_key_data(_words(model[:8]), impl="threefry2x32"))
 
 
-def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: int = 0) -> jax.Array:
-    """``num_words`` random 32-bit words for each of ``steps``, in one call: shape (len(steps), num_words).
+def _words(material: bytes) -> jax.Array:
+    return jnp.asarray(np.frombuffer(material, dtype="<u4").astype(np.uint32))
+
+
+def _wrap(material: bytes) -> jax.Array:
+    return jax.random.wrap_key_data(_words(material), impl=chacha20)
+
+
+def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Array | int = 0) -> jax.Array:
+    """``num_words`` random 32-bit words for each of ``steps``, in one call: shape (num_words, len(steps)).
 
     ``part`` separates several draws of one stream within a step.
     """
-    key = jax.random.fold_in(stream, part)
-    return jax.vmap(lambda step: jax.random.bits(jax.random.fold_in(key, step), (num_words,), jnp.uint32))(steps)
+    return chacha20_messages(jax.random.key_data(stream), steps, num_words, part)
 
 
 def normals_from_words(words: jax.Array) -> jax.Array:
     """Standard normals from pairs of 32-bit words by inversion of a 53-bit uniform; needs 64-bit mode.
 
-    ``words`` has shape (..., 2, n); the result is float64 of shape (..., n). A float32 generator has only 2²³
+    ``words`` has shape (2 n, ...); the result is float64 of shape (n, ...). A float32 generator has only 2²³
     distinct values and no tail beyond 5.4 standard deviations; this one has 2⁵³ and reaches 8.2.
     """
-    high, low = words[..., 0, :].astype(jnp.float64), (words[..., 1, :] >> np.uint32(11)).astype(jnp.float64)
-    uniform = (high * 2.0**21 + low + 0.5) * 2.0**-53
-    return jax.scipy.special.ndtri(uniform)
+    size = words.shape[0] // 2
+    high, low = words[:size], words[size:] >> np.uint32(11)
+    # one bit is the sign and 52 bits a uniform below ½, where float64 holds every midpoint: near 1 the last midpoint
+    # would round to 1 and its normal to infinity
+    count = (high & np.uint32(0x7FFFFFFF)).astype(jnp.float64) * 2.0**21 + low.astype(jnp.float64)
+    below_zero = jax.scipy.special.ndtri((count + 0.5) * 2.0**-53)
+    return jnp.where(high >> np.uint32(31) == 0, below_zero, -below_zero)

@@ -3,6 +3,17 @@
 It works on shapes and simulated records and never reads a value of the data. Privacy does not rest on it, because a
 term is only ever computed from one record and the prior from none; what it protects is the meaning of the answer, since
 a model that couples records would silently be fitted as another model.
+
+===========================================  ==========================================================
+finding                                      found by
+===========================================  ==========================================================
+no record plate, or two                      plate sizes on two batch sizes
+local or discrete latents, ``param`` sites   one abstract run
+prior or outer site that reads records       data flow in the jaxpr, blind to neither integers nor bits
+prior that depends on the number of records  values on two batch sizes
+coupling between records                     values with the other records exchanged, and on a batch of one
+non-finite density or gradient               simulated records of several kinds; one finite kind is enough
+===========================================  ==========================================================
 """
 
 from __future__ import annotations
@@ -18,7 +29,7 @@ from dpvi.data.records import structure_of
 from dpvi.models.base import Model, ModelError
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
-from dpvi.models.execution import LOG_DETERMINANT
+from dpvi.models.execution import LOG_DETERMINANT, prior_terms
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.simulate import Simulated, simulate, with_responses
 
@@ -46,19 +57,6 @@ def check(model: Model | Callable, data: Any) -> Model:
     ------
     ModelError
         With one sentence per finding.
-
-    Notes
-    -----
-    ===========================================  ==========================================================
-    finding                                      found by
-    ===========================================  ==========================================================
-    no record plate, or two                      plate sizes on two batch sizes
-    local or discrete latents, ``param`` sites   one abstract run
-    prior or outer site that reads records       data flow in the jaxpr, blind to neither integers nor bits
-    prior that depends on the number of records  values on two batch sizes
-    coupling between records                     values with the other records exchanged, and on a batch of one
-    non-finite density or gradient               simulated records of several kinds; one finite kind is enough
-    ===========================================  ==========================================================
     """
     structure = structure_of(data)
     ready = as_model(model, structure)
@@ -92,27 +90,40 @@ def as_model(model: Model | Callable, structure: Any) -> Model:
     if callable(model):
         return NumPyroModel(model, structure)
     raise TypeError(
-        f"model must be a NumPyro function or a dpvi model such as from_functions(...) returns, got {type(model).__name__}."
+        "model must be a NumPyro function or a dpvi model such as from_functions(...) returns, "
+        f"got {type(model).__name__}."
     )
 
 
 def _outer_findings(model: NumPyroModel) -> list[str]:
     """Sites outside the record plate that read records, by data flow."""
-    vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
+
+    def outside(z: jax.Array, batch: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        trace = model.run(z, batch)
+        values = {site.name: trace[site.name]["value"] for site in model.sites}
+        return values, prior_terms(trace, model.record_plate)
+
     batch = batched(model.structure, _BATCH)
-    jaxpr, shapes = jax.make_jaxpr(model.prior_terms, return_shape=True)(vector, batch)
+    try:
+        jaxpr, (values, terms) = jax.make_jaxpr(outside, return_shape=True)(_vector(model), batch)
+    except Exception as error:
+        raise ModelError(
+            f"The model must run when every latent site is given a value, but fails with {type(error).__name__}; "
+            "draw random numbers at sample sites only, not with numpyro.prng_key."
+        ) from error
     flags = depends(jaxpr, [False] + [True] * len(jax.tree.leaves(batch)))
-    latent = {site.name for site in model.sites}
-    findings = []
-    for name, flag in zip(sorted(shapes), flags, strict=True):
-        if flag and name in latent:
+    moving = {name for name, flag in zip(sorted(values), flags[: len(values)], strict=True) if flag}
+    reading = {name for name, flag in zip(sorted(terms), flags[len(values) :], strict=True) if flag}
+    findings = [
+        f"The support of {name!r} reads records: take its bounds from public knowledge." for name in sorted(moving)
+    ]
+    for name in sorted(reading - moving - {LOG_DETERMINANT}):
+        if name in values:
             findings.append(
                 f"The prior of {name!r} reads records: a prior must be fixed before any record is seen; "
                 "take its scale or centre from public knowledge."
             )
-        elif flag and name == LOG_DETERMINANT:
-            findings.append("The support of a latent site reads records: take its bounds from public knowledge.")
-        elif flag:
+        else:
             findings.append(
                 f"Observed site {name!r} reads records but lies outside the record plate {model.record_plate!r}: "
                 "move it under that plate, so that each record has a term of its own."
@@ -123,15 +134,14 @@ def _outer_findings(model: NumPyroModel) -> list[str]:
 def _imputation_findings(model: NumPyroModel) -> list[str]:
     if not model.layout.imputed:
         return []
-    vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
     names = sorted(model.layout.imputed)
     jaxpr = jax.make_jaxpr(lambda imputed, z, batch: model.record_terms(z, batch, imputed))(
-        model.layout.imputed, vector, batched(model.structure, _BATCH)
+        model.layout.imputed, _vector(model), batched(model.structure, _BATCH)
     )
     num_others = len(jaxpr.in_avals) - len(names)
     return [
-        f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model, and need a guide with "
-        "local variables, which this version cannot fit: marginalise them."
+        f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model and need a guide "
+        "with local variables, which this version cannot fit: marginalise them."
         for i, name in enumerate(names)
         if any(depends(jaxpr, [j == i for j in range(len(names))] + [False] * num_others))
     ]
@@ -139,11 +149,10 @@ def _imputation_findings(model: NumPyroModel) -> list[str]:
 
 def _output_findings(model: Model, structure: Any) -> list[str]:
     """Whether the two functions of any other model return scalars."""
-    vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
     findings = []
     for name, function, arguments in (
-        ("log_prior", model.log_prior, (vector,)),
-        ("log_likelihood", model.log_likelihood, (vector, structure)),
+        ("log_prior", model.log_prior, (_vector(model),)),
+        ("log_likelihood", model.log_likelihood, (_vector(model), structure)),
     ):
         try:
             output = jax.eval_shape(function, *arguments)
@@ -158,6 +167,10 @@ def _output_findings(model: Model, structure: Any) -> list[str]:
                 f"{name} must return one floating-point number, got {_describe(output)}; sum over what it returns."
             )
     return findings
+
+
+def _vector(model: Model) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
 
 
 def _describe(output: Any) -> str:
@@ -218,8 +231,9 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
     dense = any(np.any(np.isfinite(result["singles"])) for result in results)
     what = "gradient of the log-likelihood" if dense else "log-likelihood"
     findings.append(
-        f"The {what} is not finite for any kind of simulated record (normal, uniform, positive, proportions, zeros, ones, "
-        "whole numbers 0 and 1, and responses drawn from the model): check the supports and scales of the observed sites."
+        f"The {what} is not finite for any kind of simulated record (normal, uniform, positive, proportions, zeros, "
+        "ones, whole numbers 0 and 1, and responses drawn from the model): check the supports and scales of the "
+        "observed sites."
     )
     return findings
 
@@ -227,7 +241,7 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
 def _size_findings(results: list[dict[str, Any]]) -> list[str]:
     findings = []
     many, one = results[0]["prior_terms"], results[0]["prior_terms_of_one"]
-    for name in sorted(many):
+    for name in sorted(many.keys() - {LOG_DETERMINANT}):
         if _differs(many[name], one[name], _OTHER_PROGRAM):
             findings.append(
                 f"The prior of {name!r} depends on the number of records: a prior must be fixed before any record is "
@@ -235,8 +249,8 @@ def _size_findings(results: list[dict[str, Any]]) -> list[str]:
             )
     if any(_differs(result["terms"], result["singles"], _OTHER_PROGRAM) for result in results):
         findings.append(
-            "The term of a record changes when it is alone in the batch: each term must come from its own record and the "
-            "parameters only; remove means, ranks, differences and sizes taken over the batch."
+            "The term of a record changes when it is alone in the batch: each term must come from its own record and "
+            "the parameters only; remove means, ranks, differences and sizes taken over the batch."
         )
     return findings
 

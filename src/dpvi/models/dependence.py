@@ -47,7 +47,7 @@ def _through(equation: Any, flags: list[bool]) -> list[bool]:
     name = equation.primitive.name
     everything = [True] * len(equation.outvars)
     if name == "scan":
-        return _scan(equation.params, flags)
+        return _scan(equation, flags)
     if name == "while":
         return _while(equation.params, flags)
     if name == "cond":
@@ -65,16 +65,27 @@ def _through(equation: Any, flags: list[bool]) -> list[bool]:
     return everything
 
 
-def _scan(params: dict, flags: list[bool]) -> list[bool]:
-    num_consts, num_carry = params["num_consts"], params["num_carry"]
+def _scan(equation: Any, flags: list[bool]) -> list[bool]:
+    body = getattr(equation.params["jaxpr"], "jaxpr", equation.params["jaxpr"])
+    # How the parameters count constants, carries and sequences differs between versions of JAX; shapes do not: only a
+    # sequence has one more axis outside than inside.
+    num_carry = sum(map(_same_rank, equation.outvars, body.outvars))
+    num_sequences = len(flags) - sum(map(_same_rank, equation.invars, body.invars))
+    num_consts = len(flags) - num_sequences - num_carry
+    if num_consts < 0:
+        return [True] * len(equation.outvars)
     consts, rest = flags[:num_consts], flags[num_consts + num_carry :]
     carry = flags[num_consts : num_consts + num_carry]
     while True:
-        outputs = depends(params["jaxpr"], [*consts, *carry, *rest])
+        outputs = depends(body, [*consts, *carry, *rest])
         grown = [old or new for old, new in zip(carry, outputs[:num_carry], strict=True)]
         if grown == carry:
             return [*carry, *outputs[num_carry:]]
         carry = grown
+
+
+def _same_rank(outer: Any, inner: Any) -> bool:
+    return len(outer.aval.shape) == len(inner.aval.shape)
 
 
 def _while(params: dict, flags: list[bool]) -> list[bool]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend import core
 from numpyro.distributions import biject_to
 
@@ -32,14 +33,15 @@ class Layout(NamedTuple):
     record_plate
         Name of the plate that spans the records.
     imputed
-        ``{name: zero}`` for the unobserved half of sites with ``obs_mask``: their terms integrate to one and are left out.
+        ``{name: zero}`` for the unobserved half of sites with ``obs_mask``: their terms integrate to one, so they are
+        left out.
     responses
         ``{index of a leaf: site}`` for leaves passed to a site as they are, ``obs=y``.
     """
 
     sites: tuple[Site, ...]
     record_plate: str
-    imputed: dict[str, jax.Array]
+    imputed: dict[str, np.ndarray]
     responses: dict[int, str]
 
 
@@ -70,13 +72,14 @@ def discover(function: Callable, structure: Any) -> Layout:
     if record_plate is None:
         raise ModelError(findings)
     imputed = _imputed(small, record_plate)
-    findings += _site_findings(small, large, record_plate, imputed)
+    # Without a response every site under the plate looks like a local latent, which is not what is wrong.
+    findings += _unobserved_finding(small, record_plate) or _site_findings(small, large, record_plate, imputed)
     if findings:
         raise ModelError(findings)
     latent = {name: seen for name, seen in small.sites.items() if not seen.is_observed and name not in imputed}
     supports = _fixed_supports(latent, small.sites, small.jaxpr)
     entries = [(name, seen.shape, seen.unconstrained_shape, supports[name]) for name, seen in latent.items()]
-    zeros = {name: jnp.zeros((), small.sites[name].dtype) for name in imputed}
+    zeros = {name: np.zeros((), small.sites[name].dtype) for name in imputed}
     return Layout(layout(entries), record_plate, zeros, small.responses)
 
 
@@ -160,7 +163,7 @@ def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], jaxpr: Any) 
     if not all(moving):
         # Constant bounds ignore the inputs, so any will do.
         inputs = [jnp.zeros(aval.shape, aval.dtype) for aval in jaxpr.in_avals[1:]]
-        values = jax.jit(core.jaxpr_as_fun(jaxpr))(jax.random.key(0), *inputs)
+        values = [np.asarray(value) for value in jax.jit(core.jaxpr_as_fun(jaxpr))(jax.random.key(0), *inputs)]
     bounds = iter(zip(moving, values, strict=True))
     supports = {}
     for name, seen in sites.items():
@@ -198,10 +201,15 @@ def _failure(error: Exception, plates: list[str]) -> list[str]:
         return list(error.findings)
     # The text of the error may hold sizes, so it stays in the traceback; the sentence names the likely cause.
     if plates:
-        hint = f"check that the size of {_names(plates)} is taken from an argument, as in x.shape[0]"
+        hint = (
+            f"check that the size of {_names(plates)} is taken from an argument, as in x.shape[0], "
+            "and that further axes of a record are declared with to_event or a plate of their own"
+        )
     else:
         hint = "check its arguments: a tuple of data is passed by position, a dict by name"
-    return [f"The model must run on any number of records, but fails with {type(error).__name__} on two or three; {hint}."]
+    return [
+        f"The model must run on any number of records, but fails with {type(error).__name__} on two or three; {hint}."
+    ]
 
 
 def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]]:
@@ -222,11 +230,12 @@ def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]
             )
     if len(following) > 1:
         findings.append(
-            f"One plate must span the records, but {_names(following)} all do; put every site of a record under one plate."
+            f"One plate must span the records, but {_names(following)} all do; "
+            "put every site of a record under one plate."
         )
         return None, findings
     if not following:
-        return None, findings + [_missing(small)]
+        return None, [*findings, _missing(small)]
     return following[0], findings
 
 
@@ -234,8 +243,8 @@ def _missing(sketch: _Sketch) -> str:
     holding = sorted({plate for seen in sketch.sites.values() if seen.is_observed for plate in seen.plates})
     if holding:
         return (
-            f"The model must have a plate that spans the records, but the size of {_names(holding)} does not follow the "
-            "data; take it from an argument, as in numpyro.plate('records', x.shape[0])."
+            f"The model must have a plate that spans the records, but the size of {_names(holding)} does not follow "
+            "the data; take it from an argument, as in numpyro.plate('records', x.shape[0])."
         )
     return (
         "The model must have a plate that spans the records, but none follows the data; put the observed sites under "
@@ -255,6 +264,16 @@ def _imputed(sketch: _Sketch, record_plate: str) -> list[str]:
     ]
 
 
+def _unobserved_finding(sketch: _Sketch, record_plate: str) -> list[str]:
+    inside = [seen for seen in sketch.sites.values() if record_plate in seen.plates]
+    if any(seen.is_observed for seen in inside):
+        return []
+    return [
+        f"Plate {record_plate!r} must hold an observed site, but nothing under it is given obs=; "
+        "pass the response in data too."
+    ]
+
+
 def _site_findings(small: _Sketch, large: _Sketch, record_plate: str, imputed: list[str]) -> list[str]:
     findings = []
     for name, seen in small.sites.items():
@@ -268,10 +287,6 @@ def _site_findings(small: _Sketch, large: _Sketch, record_plate: str, imputed: l
             )
         elif not seen.is_observed and name not in imputed:
             findings += _latent_findings(name, seen, other, record_plate)
-    if not any(record_plate in seen.plates and seen.is_observed for seen in small.sites.values()):
-        findings.append(
-            f"Plate {record_plate!r} must hold an observed site, but none has obs= given; pass the response in data too."
-        )
     if all(seen.is_observed or name in imputed for name, seen in small.sites.items()):
         findings.append("The model must have at least one latent site outside the record plate, but has none to infer.")
     return findings
@@ -280,8 +295,9 @@ def _site_findings(small: _Sketch, large: _Sketch, record_plate: str, imputed: l
 def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) -> list[str]:
     if record_plate in seen.plates:
         return [
-            f"Latent site {name!r} lies inside the record plate {record_plate!r} and needs a guide with local variables, "
-            "which this version cannot fit: marginalise it (for a mixture, numpyro's MixtureSameFamily), or observe it."
+            f"Latent site {name!r} lies inside the record plate {record_plate!r} and needs a guide with local "
+            "variables, which this version cannot fit: marginalise it (for a mixture, numpyro's MixtureSameFamily), "
+            "or observe it."
         ]
     if seen.is_discrete:
         return [
@@ -290,8 +306,8 @@ def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) ->
         ]
     if seen.shape != other.shape:
         return [
-            f"Latent site {name!r} must have the same shape for any number of records, but grows with it: a parameter per "
-            "record needs a guide with local variables, which this version cannot fit."
+            f"Latent site {name!r} must have the same shape for any number of records, but grows with it: a parameter "
+            "per record needs a guide with local variables, which this version cannot fit."
         ]
     return []
 

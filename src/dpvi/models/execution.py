@@ -1,8 +1,9 @@
 """Running a NumPyro model with chosen values, and reading the log-density of each site.
 
 Two rules decide everything. A term belongs to a record exactly when the record plate is in its site's
-``cond_indep_stack``: ``is_observed`` would put factors and log-determinants into the likelihood. And the log-determinant
-of a bijection belongs to the prior, whatever scale or mask surrounds the site, because it is a change of variables.
+``cond_indep_stack``: ``is_observed`` would put factors and log-determinants into the likelihood. And the
+log-determinant of a bijection belongs to the prior, whatever scale or mask surrounds the site: it is a change of
+variables.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def membership(message: dict, plate: str) -> Any:
 
 
 def prior_terms(trace: Mapping[str, dict], plate: str) -> dict[str, jax.Array]:
-    """``{site: scalar}`` for every sample site outside the record plate, and the log-determinants under :data:`LOG_DETERMINANT`."""
+    """``{site: scalar}`` for sample sites outside the record plate, log-determinants under ``LOG_DETERMINANT``."""
     terms = {}
     log_dets = []
     with jax.numpy_dtype_promotion("standard"):

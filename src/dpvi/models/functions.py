@@ -84,8 +84,7 @@ def from_functions(
     Parameters
     ----------
     log_prior
-        ``log_prior(params)``, log p(z) on the unconstrained scale, a scalar; with log-determinants where ``constrain``
-        maps z elsewhere.
+        ``log_prior(params)``, log p(z), a scalar; with log-determinants where ``constrain`` maps z elsewhere.
     log_likelihood
         ``log_likelihood(params, record)``, log p(x_i | z), a scalar; ``record`` is the data pytree without record axis.
     parameters
@@ -105,16 +104,24 @@ def from_functions(
     >>> model.dimension
     3
     """
-    for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
-        if not callable(function):
-            raise TypeError(f"{name} must be a function, got {type(function).__name__}.")
+    _check_callable(log_prior=log_prior, log_likelihood=log_likelihood)
     flat = not isinstance(parameters, Mapping)
-    shapes = {VECTOR: (_count(parameters),)} if flat else {name: _shape(name, shape) for name, shape in parameters.items()}
-    if not shapes:
-        raise ValueError("parameters must name at least one parameter, got an empty dict.")
+    shapes = {VECTOR: (_count(parameters),)} if flat else _shapes(parameters)
     support = constraints.real if constrain is None else None
     sites = layout([(name, shape, shape, support) for name, shape in shapes.items()])
     return FunctionModel(log_prior, log_likelihood, sites, flat=flat, constrain=constrain, unconstrain=unconstrain)
+
+
+def _check_callable(**functions: Any) -> None:
+    for name, function in functions.items():
+        if not callable(function):
+            raise TypeError(f"{name} must be a function, got {type(function).__name__}.")
+
+
+def _shapes(parameters: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    if not parameters:
+        raise ValueError("parameters must name at least one parameter, got an empty dict.")
+    return {name: _shape(name, shape) for name, shape in parameters.items()}
 
 
 def _count(value: Any) -> int:

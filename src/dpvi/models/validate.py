@@ -1,7 +1,7 @@
 """The custodian's look at the records themselves, before a fit.
 
-Everything printed here is computed from records without noise. It goes to the console, each line marked, into no file and
-into no return value, so that it cannot end up in a report by accident.
+Everything printed here is computed from records without noise. It goes to the console, each line marked, into no file
+and into no return value, so that it cannot end up in a report by accident.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def validate(data: Any, model: Model | Callable | None = None) -> None:
     """Print what is unusual about the records, each line marked SENSITIVE, to the console's error stream.
 
     Looks for values that are not finite, columns that never change, integers that do not fit, and values of a size that
-    would make most gradients hit the clip; with a model also for records whose density or gradient is not finite at z = 0.
+    would make most gradients hit the clip; with a model also for records whose density or gradient is not finite at
+    z = 0.
 
     Parameters
     ----------
@@ -66,14 +67,18 @@ def _leaf_lines(name: str, leaf: np.ndarray) -> list[str]:
         finite = np.isfinite(rows)
         bad = int((~finite.all(axis=1)).sum())
         if bad:
-            lines.append(f"{name} has values that are not finite in {bad} of {len(rows)} records; they contribute nothing.")
+            lines.append(
+                f"{name} has values that are not finite in {bad} of {len(rows)} records; they contribute nothing."
+            )
         large = int((np.abs(np.where(finite, rows, 0.0)) > _LARGE).any(axis=1).sum())
         if large:
             lines.append(
                 f"{name} has values beyond {_LARGE:g} in absolute value in {large} of {len(rows)} records; "
                 "scale it with public constants, or clipping will distort the fit."
             )
-    constant = np.flatnonzero(finite.all(axis=0) & (rows == rows[:1]).all(axis=0)) if len(rows) > 1 else np.array([], int)
+    constant = (
+        np.flatnonzero(finite.all(axis=0) & (rows == rows[:1]).all(axis=0)) if len(rows) > 1 else np.array([], int)
+    )
     if constant.size:
         which = f" in columns {', '.join(map(str, constant[:10]))}" if rows.shape[1] > 1 else ""
         lines.append(f"{name} is the same for every record{which}.")
@@ -93,6 +98,7 @@ def _density_lines(model: Model, records: Any, num_records: int) -> list[str]:
         bad = num_records - int(np.count_nonzero(flags))
         if bad:
             lines.append(
-                f"the {what} at z = 0 is not finite for {bad} of {num_records} records; check supports and missing values."
+                f"the {what} at z = 0 is not finite for {bad} of {num_records} records; "
+                "check supports and missing values."
             )
     return lines

@@ -49,7 +49,7 @@ def gaussian_epsilon(signal: float, delta: float) -> float:
     Examples
     --------
     >>> round(gaussian_epsilon(1.0, 1e-5), 4)
-    4.3778
+    4.3772
     """
     if gaussian_delta(signal, 0.0) <= delta:
         return 0.0

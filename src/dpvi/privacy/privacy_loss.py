@@ -27,6 +27,7 @@ from scipy.special import ndtr
 
 _REACH = 10.5  # standard deviations of output kept on each side; the rest (1e-25) counts as an infinite loss
 _CELLS_PER_DEVIATION = 20
+_ROUND_UP = 1 + 4 * np.finfo(float).eps
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
@@ -78,13 +79,12 @@ def discretise(noise_multiplier: float, sampling_rate: float, direction: str, in
     Guarantees
     ----------
     δ(ε) of the result, and of any composition of such results, is never below that of the release, up to rounding
-    of relative size 1e-15 per mass. Mass beyond the outputs that are kept, and mass lost to rounding, counts as an
-    infinite loss.
+    of relative size 1e-15 per mass, which is added. Mass beyond the outputs that are kept counts as an infinite loss.
 
     Examples
     --------
     >>> loss = discretise(2.0, 0.1, "remove", 0.01)
-    >>> abs(loss.masses.sum() + loss.infinity_mass - 1) < 1e-12
+    >>> bool(abs(loss.masses.sum() + loss.infinity_mass - 1) < 1e-12)
     True
     """
     low, high = loss_range(noise_multiplier, sampling_rate, direction)
@@ -97,8 +97,10 @@ def discretise(noise_multiplier: float, sampling_rate: float, direction: str, in
     size = highest - lowest + 1
     masses = np.bincount(below - lowest + 1, mass * share, size)
     masses += np.bincount(below - lowest, mass * (1 - share), size)
-    # Small losses were cut off as well; sending them to infinity instead of the lowest point only errs upward.
-    return DiscreteLoss(lowest, masses, max(0.0, 1.0 - float(masses.sum())) + _cut_mass())
+    # Rounding is relative to each mass, so it is covered by scaling up; as an infinite loss it would cost δ num_steps times.
+    masses *= _ROUND_UP / float(masses.sum())
+    # Outputs with small losses were cut off as well; counting them as infinite losses only errs upward.
+    return DiscreteLoss(lowest, masses, 2 * float(ndtr(-_REACH)))
 
 
 def loss_at(outputs: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str) -> np.ndarray:
@@ -142,10 +144,6 @@ def _output_at(losses: np.ndarray, noise_multiplier: float, sampling_rate: float
 def _output_range(noise_multiplier: float, direction: str) -> tuple[float, float]:
     reach = _REACH * noise_multiplier
     return (-reach, reach) if direction == "add" else (-reach, 1 + reach)
-
-
-def _cut_mass() -> float:
-    return 2 * float(ndtr(-_REACH))
 
 
 def _quadrature(

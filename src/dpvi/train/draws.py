@@ -31,22 +31,14 @@ def make_draws(
 
     def draw(streams: Streams, steps: jax.Array) -> Draws:
         words = step_words(streams.sampling, steps, sampler.words_per_pass)
-        noise_words = step_words(streams.noise, steps, 2 * release_size).reshape(-1, 2, release_size)
-        # η is public and needs no cipher: a statistical generator, seeded from the model stream
-        seed = jax.random.bits(streams.model, (2,), jnp.uint32)
-        model_key = jax.random.wrap_key_data(seed, impl="threefry2x32")
-        eta = jax.vmap(lambda step: jax.random.normal(jax.random.fold_in(model_key, step), eta_shape, dtype))(steps)
-        return Draws(
-            positions=positions(sampler, words, jnp.zeros((), jnp.int32)),
-            noise=normals_from_words(noise_words).astype(dtype),
-            eta=eta,
-        )
+        noise = normals_from_words(step_words(streams.noise, steps, 2 * release_size)).astype(dtype)
+        eta = jax.vmap(lambda step: jax.random.normal(jax.random.fold_in(streams.model, step), eta_shape, dtype))(steps)
+        return Draws(positions(sampler, words, jnp.zeros((), jnp.int32)).T, noise.T, eta)
 
     return draw
 
 
 def later_pass(sampler: PoissonSampler, sampling_stream: jax.Array, step: jax.Array, index: jax.Array, start: jax.Array):
     """Positions of pass ``index`` ≥ 1 of a step, for the rare draw that outgrows the first pass."""
-    key = jax.random.fold_in(jax.random.fold_in(sampling_stream, index), step)
-    words = jax.random.bits(key, (sampler.words_per_pass,), jnp.uint32)
-    return positions(sampler, words, start)
+    words = step_words(sampling_stream, step[None], sampler.words_per_pass, part=index)
+    return positions(sampler, words[:, 0], start)

@@ -98,8 +98,8 @@ class Run:
         """Where the next stretch ends, and its query point."""
         if directive is None:
             return self.layout.num_steps, None
-        if directive.num_steps < 1:
-            raise ValueError(f"A directive must take at least one step, got {directive.num_steps}.")
+        if not isinstance(directive.num_steps, (int, np.integer)) or directive.num_steps < 1:
+            raise ValueError(f"A directive must take a whole number of steps, at least one, got {directive.num_steps!r}.")
         stop = min(step + directive.num_steps, self.layout.num_steps)
         if directive.query is None:
             return stop, None

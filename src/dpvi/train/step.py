@@ -47,7 +47,14 @@ class Algorithm:
 
     def initial(self, location: jax.Array) -> State:
         xi = self.family.initial(location)
-        return State(xi, self.optimizer.init(xi))
+        with jax.numpy_dtype_promotion("standard"):  # optimisers are other people's code
+            return State(xi, self.optimizer.init(xi))
+
+    def update(self, state: State, gradient: jax.Array) -> State:
+        """One ascent step on the ELBO."""
+        with jax.numpy_dtype_promotion("standard"):
+            updates, optimizer_state = self.optimizer.update(-gradient, state.optimizer, state.xi)
+            return State(optax.apply_updates(state.xi, updates), optimizer_state)
 
 
 def noiseless_sum(
@@ -111,6 +118,5 @@ def private_step(
     gradient = algorithm.estimator.reconstruct(
         algorithm.model, family, state.xi, eta, noisy_sum, plan.sampling_rate
     )
-    updates, optimizer_state = algorithm.optimizer.update(-gradient, state.optimizer, state.xi)
     row = Row(state.xi, queries.reshape(-1), noisy_sum, -plan.sampling_rate * gradient)
-    return State(optax.apply_updates(state.xi, updates), optimizer_state), row
+    return algorithm.update(state, gradient), row

@@ -1,0 +1,103 @@
+"""``dpvi demo``: a private logistic regression on simulated records, from budget to posterior, in one minute."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+NUM_RECORDS = 10_000
+WEIGHTS = (1.0, -0.5, 0.25, 0.0, -1.5)
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser("demo", help="fit a private logistic regression on simulated records")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="privacy budget (default: 1.0)")
+    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for the plot and the result")
+    parser.add_argument("--seed", type=int, default=None, help="repeatable run, for research (default: system entropy)")
+    parser.set_defaults(func=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, fit, print and plot."""
+    import dpvi
+
+    model, data = _model(), simulate()
+    plan = dpvi.plan(
+        epsilon=arguments.epsilon, delta=1e-5, sampling_rate=0.02, num_steps=4000, clip_norm=2.0
+    )
+    print(plan.guarantee, end="\n\n")
+    result = dpvi.fit(model, data, plan, seed=arguments.seed)
+    without_privacy = dpvi.plan_nonprivate(sampling_rate=0.02, num_steps=4000)
+    reference = dpvi.fit(model, data, without_privacy, seed=0, progress=False)
+    posteriors = {
+        "non-private": reference.posterior("average"),
+        "last iterate": result.posterior("last"),
+        "averaged": result.posterior("average"),
+        "noise-aware": result.posterior("stationary"),
+    }
+    print(table(posteriors))
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    result.save(arguments.output / "result.npz")
+    print(f"\nSaved the result, which may be published, to {arguments.output / 'result.npz'}.")
+    plot(posteriors, arguments.output / "posterior.png")
+    return 0
+
+
+def simulate() -> tuple[Any, Any]:
+    """Records from a logistic regression with known weights."""
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(NUM_RECORDS, len(WEIGHTS))).astype(np.float32)
+    y = rng.random(NUM_RECORDS) < 1 / (1 + np.exp(-x @ np.array(WEIGHTS)))
+    return x, y.astype(np.int32)
+
+
+def _model() -> Any:
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(x: Any, y: Any = None) -> None:
+        weights = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+        with numpyro.plate("records", x.shape[0]):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ weights), obs=y)
+
+    return model
+
+
+def table(posteriors: dict[str, Any]) -> str:
+    """Mean ± standard deviation of every weight by every method, beside the truth."""
+    width = max(map(len, posteriors)) + 8
+    lines = [f"{'':8}{'truth':>8}" + "".join(f"{name:>{width}}" for name in posteriors)]
+    summaries = [posterior.summary() for posterior in posteriors.values()]
+    for i, truth in enumerate(WEIGHTS):
+        cells = "".join(f"{f'{s.mean[i]:.3f} ± {s.sd[i]:.3f}':>{width}}" for s in summaries)
+        lines.append(f"{summaries[0].names[i]:8}{truth:>8.2f}{cells}")
+    return "\n".join(lines)
+
+
+def plot(posteriors: dict[str, Any], path: Path) -> None:
+    """95 % intervals of every weight by every method."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        print("No plot: install dpvi[plot] for it.")
+        return
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    for offset, (name, posterior) in enumerate(posteriors.items()):
+        summary = posterior.summary()
+        at = [i + 0.16 * (offset - 1.5) for i in range(len(WEIGHTS))]
+        errors = [summary.mean - summary.lower, summary.upper - summary.mean]
+        axes.errorbar(at, summary.mean, yerr=errors, fmt="o", markersize=4, capsize=3, label=name)
+    axes.scatter(range(len(WEIGHTS)), WEIGHTS, marker="_", s=900, color="0.6", zorder=0, label="truth")
+    axes.set_xticks(range(len(WEIGHTS)), [f"w[{i}]" for i in range(len(WEIGHTS))])
+    axes.set_ylabel("weight, 95 % interval")
+    axes.legend(frameon=False, ncols=3, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    print(f"Saved a plot of the intervals to {path}.")

@@ -1,0 +1,114 @@
+"""``dpvi plan``: from a budget to a noise multiplier and a guarantee, or check a stored plan."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpvi.core.plan import Plan
+
+_REQUIRED = ("delta", "sampling_rate", "num_steps", "clip_norm")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command and its arguments."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="turn a privacy budget into noise, or check a stored plan",
+        description="Turn a privacy budget into a noise multiplier and a guarantee, or check the claim of a stored plan.",
+    )
+    parser.add_argument("--epsilon", type=float, help="budget; the noise is calibrated to it")
+    parser.add_argument("--noise-multiplier", type=float, help="noise over clip norm; epsilon is computed from it")
+    parser.add_argument("--delta", type=float, help="probability with which the bound may fail, for example 1e-5")
+    parser.add_argument("--sampling-rate", type=float, help="probability with which a record enters a step")
+    parser.add_argument("--num-steps", type=int, help="number of steps")
+    parser.add_argument("--clip-norm", type=float, help="bound on what one record contributes to a step")
+    parser.add_argument("--adjacency", default="add_remove", help="add_remove (default) or substitute")
+    parser.add_argument("--compare", action="store_true", help="also print what other accountants would say")
+    parser.add_argument("--output", metavar="FILE", help="write the plan to this file as JSON")
+    parser.add_argument("--verify", metavar="FILE", help="recompute the cost of a stored plan and check its claim")
+    parser.set_defaults(func=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make or check a plan and print it."""
+    from dpvi.core.plan import Plan
+    from dpvi.privacy.planning import verify
+
+    if options.verify:
+        plan = Plan.load(options.verify)
+        spent = verify(plan)
+        print(f"The claim holds: the releases spend epsilon = {spent:.6g} at delta = {plan.delta:.3g}.\n")
+    else:
+        plan = _make(options)
+    lines = [str(plan.guarantee), "", *_settings(plan)]
+    if options.compare:
+        lines += ["", *_comparison(plan)]
+    if options.output:
+        plan.save(options.output)
+        lines += ["", f"Written to {options.output}."]
+    print("\n".join(lines))
+    return 0
+
+
+def _make(options: argparse.Namespace) -> Plan:
+    from dpvi.privacy.planning import plan
+
+    missing = [f"--{name.replace('_', '-')}" for name in _REQUIRED if getattr(options, name) is None]
+    if missing:
+        raise ValueError(f"A plan also needs {', '.join(missing)}; see dpvi plan --help.")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = plan(
+            epsilon=options.epsilon,
+            noise_multiplier=options.noise_multiplier,
+            adjacency=options.adjacency,
+            **{name: getattr(options, name) for name in _REQUIRED},
+        )
+    for warning in caught:
+        print(f"Warning: {warning.message}", file=sys.stderr)
+    return made
+
+
+def _settings(plan: Plan) -> list[str]:
+    lines = []
+    for release in plan.releases:
+        lines += [
+            f"release            {release.name}",
+            f"  noise multiplier {release.noise_multiplier:.6g}",
+            f"  noise scale      {release.noise_scale:.6g} (noise multiplier times clip norm {release.clip_norm:g})",
+            f"  sampling rate    {release.sampling_rate:g}",
+            f"  count            {release.count}",
+        ]
+    return lines
+
+
+def _comparison(plan: Plan) -> list[str]:
+    """Both questions side by side: what each accountant claims for this noise, and the noise it would ask for."""
+    from dpvi.privacy.comparison import compare, compare_noise
+
+    if len(plan.releases) > 1 or not plan.private:
+        raise ValueError("Accountants are compared for private plans with gradients only; leave --compare out.")
+    if plan.epsilon == 0:
+        raise ValueError("This plan spends epsilon = 0 at its delta, so there is nothing to compare; leave --compare out.")
+    setting = (plan.delta, plan.sampling_rate, plan.num_steps, plan.adjacency)
+    claimed, needed = compare(plan.noise_multiplier, *setting), compare_noise(plan.epsilon, *setting)
+    rows = [("accountant", "kind", "epsilon for this noise", f"noise for epsilon {plan.epsilon:.4g}", "note")]
+    for claim, need in zip(claimed, needed, strict=True):
+        rows.append((claim.method, claim.kind, f"{claim.epsilon:.6g}", f"{need.noise_multiplier:.6g}", _note(claim, need)))
+    return _align(rows)
+
+
+def _note(claim: Any, need: Any) -> str:
+    if claim.kind != need.kind:
+        return f"{claim.note} At the noise it asks for it is a {need.kind}."
+    return claim.note
+
+
+def _align(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,20 @@
+"""Privacy accounting: how much noise a budget needs, what noise spends, and plans that hold both together. No jax."""
+
+from dpvi.core.guarantee import Guarantee
+from dpvi.core.validation import PrivacyWarning
+from dpvi.privacy.accounting import delta, epsilon
+from dpvi.privacy.calibration import noise_multiplier
+from dpvi.privacy.comparison import compare
+from dpvi.privacy.planning import plan, plan_nonprivate, verify
+
+__all__ = [
+    "Guarantee",
+    "PrivacyWarning",
+    "compare",
+    "delta",
+    "epsilon",
+    "noise_multiplier",
+    "plan",
+    "plan_nonprivate",
+    "verify",
+]

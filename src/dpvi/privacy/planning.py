@@ -1,0 +1,182 @@
+"""Plans: from a budget to a complete, frozen description of what will be released, and back again to check it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpvi.core import validation
+from dpvi.core.plan import GRADIENTS, GaussianRelease, Plan
+from dpvi.core.validation import PrivacyWarning
+from dpvi.privacy import accounting
+from dpvi.privacy.calibration import release_noise_multiplier
+
+LARGE_EPSILON = 10.0
+_NO_ACCOUNTANT = "no accountant: nothing is protected"
+_SLACK = 1e-6  # relative; room for another machine's rounding when a stored plan is checked
+
+
+def plan(
+    epsilon: float | None = None,
+    delta: float | None = None,
+    sampling_rate: float | None = None,
+    num_steps: int | None = None,
+    clip_norm: float | None = None,
+    *,
+    noise_multiplier: float | None = None,
+    adjacency: str = "add_remove",
+    other_releases: Sequence[GaussianRelease] = (),
+    num_records: int | None = None,
+    unit: str = "one record",
+) -> Plan:
+    """Plan a private run: the noise that a budget needs, or the budget that a noise spends.
+
+    Parameters
+    ----------
+    epsilon, noise_multiplier
+        Exactly one of the two. With ``epsilon`` the noise on the gradients is calibrated so that everything in the plan
+        together is (ε, δ)-private; with ``noise_multiplier`` (relative to the clip norm) ε is computed.
+    delta
+        The probability with which the bound may fail; choose it well below one over the number of records.
+    sampling_rate, num_steps, clip_norm
+        κ in (0, 1], T ≥ 1 and C > 0 of the gradient steps.
+    adjacency
+        ``"add_remove"`` or ``"substitute"``.
+    other_releases
+        Further Gaussian releases of the same plan (a histogram, a quantile), composed with the gradients.
+    num_records
+        Only when the number of records is public. Leave it out otherwise: under add/remove it is private.
+    unit
+        Who is protected, as a noun phrase.
+
+    Returns
+    -------
+    Plan
+
+    Guarantees
+    ----------
+    Releasing everything the plan describes, with Poisson sampling at the stated rates, clipping and noise as stated, is
+    (``plan.epsilon``, ``plan.delta``)-differentially private under ``adjacency``. All input is checked before any work.
+
+    Examples
+    --------
+    >>> agreed = plan(epsilon=1.0, delta=1e-5, sampling_rate=0.1, num_steps=10_000, clip_norm=3.0)
+    >>> round(agreed.noise_multiplier, 2), round(agreed.noise_scale, 1)
+    (37.33, 112.0)
+    >>> plan(delta=1e-5, sampling_rate=1.0, num_steps=1, clip_norm=1.0, noise_multiplier=4.0).epsilon < 1
+    True
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError("Give exactly one of epsilon (the noise is calibrated) and noise_multiplier (epsilon is computed).")
+    adjacency, delta = validation.adjacency(adjacency), validation.delta(delta)
+    multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
+    gradients = _gradients(sampling_rate, num_steps, multiplier, validation.clip_norm(clip_norm))
+    # A provisional plan checks every field, the other releases included, before anything is computed.
+    budget = LARGE_EPSILON if epsilon is None else validation.epsilon(epsilon)
+    draft = Plan(
+        epsilon=budget,
+        delta=delta,
+        releases=(gradients, *other_releases),
+        accountant=accounting.accountant_name((gradients, *other_releases)),
+        adjacency=adjacency,
+        unit=unit,
+        num_records=num_records,
+    )
+    finished = _with_epsilon(draft) if epsilon is None else _calibrated(draft)
+    _warn_about_epsilon(finished.epsilon)
+    return finished
+
+
+def plan_nonprivate(sampling_rate: float, num_steps: int, clip_norm: float = math.inf) -> Plan:
+    """Plan a run without noise: the named way to switch privacy off, and its guarantee says so.
+
+    Examples
+    --------
+    >>> print(plan_nonprivate(0.1, 100).guarantee)
+    NOT PRIVATE: no noise was planned, so nothing computed from this run protects the records.
+    """
+    if clip_norm != math.inf:
+        clip_norm = validation.clip_norm(clip_norm)
+    gradients = _gradients(sampling_rate, num_steps, 0.0, clip_norm)
+    return Plan(epsilon=math.inf, delta=0.0, releases=(gradients,), accountant=_NO_ACCOUNTANT)
+
+
+def verify(plan: Plan) -> float:
+    """Recompute what a plan spends and refuse it when it promises more than it keeps.
+
+    Returns
+    -------
+    float
+        ε of the plan's releases at its δ, by the accountant; infinite for a plan that promises nothing.
+
+    Raises
+    ------
+    ValueError
+        When the releases spend more than ``plan.epsilon``.
+
+    Guarantees
+    ----------
+    If it returns, the statement ``plan.guarantee`` is true of the releases the plan lists (up to 1e-6 relative in ε, for
+    rounding on another machine).
+
+    Examples
+    --------
+    >>> stored = plan(epsilon=1.0, delta=1e-5, sampling_rate=1.0, num_steps=10, clip_norm=1.0)
+    >>> round(verify(stored), 6)
+    1.0
+    """
+    if not plan.private:
+        return math.inf
+    spent = accounting.plan_epsilon(plan.releases, plan.delta, plan.adjacency)
+    if spent > plan.epsilon * (1 + _SLACK):
+        raise ValueError(
+            f"The plan claims epsilon = {plan.epsilon:.6g} at delta = {plan.delta:.3g}, but its releases spend {spent:.6g}. "
+            "The file was changed or made by other means; make a new plan with dpvi.plan(...)."
+        )
+    return spent
+
+
+def warn_about_delta(plan_delta: float, num_records: int) -> None:
+    """Warn on the console when δ is not below one over the number of records (which the message does not contain)."""
+    if num_records > 0 and plan_delta >= 1 / num_records:
+        warnings.warn(
+            f"delta = {plan_delta:g} is at least one over the number of records. A mechanism that publishes a random record "
+            "in full satisfies such a delta; choose one well below it.",
+            PrivacyWarning,
+            stacklevel=2,
+        )
+
+
+def _gradients(sampling_rate: Any, num_steps: Any, multiplier: float, clip_norm: float) -> GaussianRelease:
+    return GaussianRelease(
+        name=GRADIENTS,
+        sampling_rate=validation.sampling_rate(sampling_rate),
+        count=validation.num_steps(num_steps),
+        noise_multiplier=multiplier,
+        clip_norm=clip_norm,
+    )
+
+
+def _calibrated(draft: Plan) -> Plan:
+    gradients, *others = draft.releases
+    multiplier = release_noise_multiplier(
+        draft.epsilon, draft.delta, gradients.sampling_rate, gradients.count, draft.adjacency, others
+    )
+    return replace(draft, releases=(replace(gradients, noise_multiplier=multiplier), *others))
+
+
+def _with_epsilon(draft: Plan) -> Plan:
+    return replace(draft, epsilon=accounting.plan_epsilon(draft.releases, draft.delta, draft.adjacency))
+
+
+def _warn_about_epsilon(epsilon: float) -> None:
+    if epsilon > LARGE_EPSILON:
+        warnings.warn(
+            f"epsilon = {epsilon:g} is above {LARGE_EPSILON:g}: one record may change the odds of an outcome by a factor of "
+            "exp(epsilon), more than 20,000, so the formal guarantee says little. Aim for 1 or below where the data allow it.",
+            PrivacyWarning,
+            stacklevel=3,
+        )

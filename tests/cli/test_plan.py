@@ -1,0 +1,90 @@
+"""``dpvi plan`` from the outside: what is printed, what is written, what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from dpvi.cli.main import main
+from dpvi.core.plan import Plan
+
+SETTINGS = ["--delta", "1e-5", "--sampling-rate", "0.05", "--num-steps", "100", "--clip-norm", "3"]
+
+
+def test_prints_the_guarantee_and_writes_the_plan(capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    assert main(["plan", "--epsilon", "1", *SETTINGS, "--output", str(path)]) == 0
+    output = capsys.readouterr().out
+    plan = Plan.load(path)
+    assert str(plan.guarantee) in output
+    assert f"{plan.noise_multiplier:.6g}" in output
+    assert main(["plan", "--verify", str(path)]) == 0
+    assert "The claim holds" in capsys.readouterr().out
+
+
+def test_compare_prints_every_accountant(capsys):
+    assert main(["plan", "--epsilon", "1", *SETTINGS, "--compare"]) == 0
+    output = capsys.readouterr().out
+    for words in ("privacy loss distributions", "Rényi", "Gaussian limit", "advanced composition", "Not a bound"):
+        assert words in output
+
+
+def test_substitution_and_given_noise(capsys):
+    assert main(["plan", "--noise-multiplier", "6", *SETTINGS, "--adjacency", "substitute"]) == 0
+    output = capsys.readouterr().out
+    assert "replacing one record" in output
+    assert "noise multiplier 6\n" in output
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--epsilon", "-1", *SETTINGS], "epsilon must be finite and greater than 0"),
+        (["--epsilon", "nan", *SETTINGS], "epsilon must"),
+        ([*SETTINGS], "exactly one of epsilon"),
+        (["--epsilon", "1", *SETTINGS, "--delta", "1"], "delta must lie strictly"),
+        (["--epsilon", "1", *SETTINGS, "--adjacency", "shuffle"], "adjacency must be"),
+        (["--epsilon", "1", *SETTINGS[2:]], "also needs --delta"),
+        (["--verify", "missing.json"], "missing.json"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_written(arguments, words, capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    assert main(["plan", *arguments, "--output", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not path.exists()
+
+
+def test_a_false_claim_is_refused(capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    main(["plan", "--epsilon", "1", *SETTINGS, "--output", str(path)])
+    path.write_text(path.read_text().replace('"epsilon": 1.0', '"epsilon": 0.5'))
+    capsys.readouterr()
+    assert main(["plan", "--verify", str(path)]) == 2
+    assert "The plan claims epsilon = 0.5" in capsys.readouterr().err
+
+
+def test_a_large_epsilon_is_warned_about_on_the_console(capsys):
+    assert main(["plan", "--epsilon", "20", *SETTINGS]) == 0
+    assert "Warning: epsilon = 20 is above 10" in capsys.readouterr().err
+
+
+def test_help_imports_no_numerical_package():
+    script = (
+        "import sys\nfrom dpvi.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as stop:\n    assert stop.code == 0\n"
+        "heavy = {'jax', 'numpy', 'scipy', 'dp_accounting'} & set(sys.modules)\nassert not heavy, heavy"
+    )
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "plan" in output
+
+
+def test_planning_imports_no_jax():
+    arguments = ["plan", "--epsilon", "1", *SETTINGS, "--compare"]
+    script = f"import sys\nfrom dpvi.cli.main import main\nassert main({arguments!r}) == 0\nassert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

@@ -1,0 +1,121 @@
+"""The clipped sum: equal to the naive one, bounded in every record, deaf to empty slots and broken records."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpvi.mechanism.bounded_sum import bounded_sum
+
+SLOTS, SIZE = 23, 7
+compiled = jax.jit(bounded_sum, static_argnums=2)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    with jax.enable_x64(request.param == "float64"):
+        yield request.param
+
+
+def releases(dtype: str, seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    return (generator.standard_normal((SLOTS, SIZE)) * 10 ** generator.uniform(-2, 2, (SLOTS, 1))).astype(dtype)
+
+
+def naive(rows: np.ndarray, included: np.ndarray, clip_norm: float) -> np.ndarray:
+    total = np.zeros(rows.shape[1])
+    for row, used in zip(rows.astype(np.float64), included, strict=True):
+        norm = np.linalg.norm(row)
+        if used:
+            total += row * min(1.0, clip_norm / norm) if norm > 0 else row
+    return total
+
+
+def relative(dtype: str) -> float:
+    """Slack of the clip and rounding of a sum of SLOTS terms."""
+    return (SLOTS + SIZE + 16) * float(np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("clip_norm", [0.01, 1.0, 30.0, float("inf")])
+def test_it_is_the_sum_of_the_clipped_rows(dtype, clip_norm):
+    rows, included = releases(dtype), np.arange(SLOTS) % 3 != 0
+    total = compiled(jnp.asarray(rows), jnp.asarray(included), clip_norm)
+    assert total.dtype == np.dtype(dtype) and total.shape == (SIZE,)
+    scale = np.sum(np.minimum(np.linalg.norm(rows, axis=1), clip_norm))
+    np.testing.assert_allclose(np.asarray(total), naive(rows, included, clip_norm), rtol=0, atol=relative(dtype) * scale)
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, float("inf")])
+@pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 1e38])
+def test_a_void_slot_contributes_nothing_whatever_it_holds(dtype, clip_norm, rubbish):
+    rows, included = releases(dtype), np.arange(SLOTS) < 15
+    clean, dirty = np.where(included[:, None], rows, 0), np.where(included[:, None], rows, np.asarray(rubbish, dtype))
+    totals = [compiled(jnp.asarray(each), jnp.asarray(included), clip_norm) for each in (clean, dirty)]
+    np.testing.assert_array_equal(np.asarray(totals[0]), np.asarray(totals[1]))
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, float("inf")])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_a_broken_record_contributes_zero_and_disturbs_nobody(dtype, clip_norm, broken):
+    rows, everyone = releases(dtype), np.ones(SLOTS, bool)
+    dirty = rows.copy()
+    dirty[4, 2] = broken
+    dirty[9, :] = broken
+    without = everyone.copy()
+    without[[4, 9]] = False
+    total = compiled(jnp.asarray(dirty), jnp.asarray(everyone), clip_norm)
+    expected = compiled(jnp.asarray(rows), jnp.asarray(without), clip_norm)
+    assert np.all(np.isfinite(np.asarray(total)))
+    np.testing.assert_array_equal(np.asarray(total), np.asarray(expected))
+    # the named wrong answer: a weight of zero does not remove a broken row
+    with np.errstate(invalid="ignore"):
+        assert np.any(np.isnan(without.astype(dtype) @ dirty))
+
+
+def test_every_record_broken_or_no_record_at_all(dtype):
+    broken = jnp.full((SLOTS, SIZE), jnp.nan, dtype)
+    np.testing.assert_array_equal(np.asarray(compiled(broken, jnp.ones(SLOTS, bool), 1.0)), 0)
+    rows = jnp.asarray(releases(dtype))
+    np.testing.assert_array_equal(np.asarray(compiled(rows, jnp.zeros(SLOTS, bool), 1.0)), 0)
+
+
+def test_it_works_where_a_batch_of_sums_is_taken(dtype):
+    rows = np.stack([releases(dtype, seed) for seed in range(3)])
+    rows[1, 5, 0] = np.nan
+    everyone = jnp.ones((3, SLOTS), bool)
+    together = jax.vmap(lambda r, i: bounded_sum(r, i, 1.0))(jnp.asarray(rows), everyone)
+    alone = np.stack([np.asarray(compiled(jnp.asarray(each), everyone[0], 1.0)) for each in rows])
+    np.testing.assert_allclose(np.asarray(together), alone, rtol=0, atol=relative(dtype) * SLOTS)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_one_record_moves_the_sum_by_at_most_the_clip_norm(precision):
+    eps = float(np.finfo(precision).eps)
+
+    @settings(max_examples=60)
+    @given(
+        seed=st.integers(0, 2**32),
+        slot=st.integers(0, SLOTS - 1),
+        decade=st.floats(-6, 15),
+        entry=st.sampled_from([None, np.nan, np.inf, -np.inf, 3e38]),
+        clip_norm=st.sampled_from([1e-3, 1.0, 50.0]),
+    )
+    def check(seed, slot, decade, entry, clip_norm):
+        rows = releases(precision, seed)
+        rows[slot] = (np.random.default_rng(seed).standard_normal(SIZE) * 10**decade).astype(precision)
+        if entry is not None:
+            rows[slot, 0] = entry
+        with_it = np.ones(SLOTS, bool)
+        without = with_it.copy()
+        without[slot] = False
+        sums = [np.asarray(compiled(jnp.asarray(rows), jnp.asarray(who), clip_norm)) for who in (with_it, without)]
+        moved = np.linalg.norm(sums[0].astype(np.float64) - sums[1].astype(np.float64))
+        # each sum rounds SLOTS partial sums, none longer than SLOTS·C
+        assert moved <= clip_norm * (1 + 2 * SLOTS**2 * eps)
+
+    with jax.enable_x64(precision == "float64"):
+        check()

@@ -1,0 +1,143 @@
+"""Root keys, streams and normals: nothing shared, nothing lost, no holes."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from dpvi.mechanism.rng import normals_from_words, root_key, step_words, streams
+from support.statistics import assert_normal
+
+
+def data_of(key: jax.Array) -> bytes:
+    return np.asarray(jax.random.key_data(key)).tobytes()
+
+
+def test_without_a_seed_every_key_is_new():
+    assert len({data_of(root_key(None)) for _ in range(20)}) == 20
+
+
+def test_all_digits_of_a_seed_count():
+    seeds = [0, 7, -7, 7 + 2**31, 7 + 2**32, 7 + 2**40, 7 + 2**64, 7 + 2**300]
+    assert len({data_of(root_key(seed)) for seed in seeds}) == len(seeds)
+    assert data_of(root_key(7)) == data_of(root_key(7)) == data_of(root_key(np.int64(7)))
+
+
+@pytest.mark.parametrize("seed", [True, False, 7.0, 7.5, "7", (7,), np.float32(7), np.bool_(True)])
+def test_a_seed_that_is_no_whole_number_is_refused(seed):
+    with pytest.raises(TypeError, match="seed must be a whole number or None"):
+        root_key(seed)
+
+
+def test_streams_are_distinct_and_none_is_the_root():
+    root = root_key(7)
+    keys = [root, *streams(root)]
+    assert len({data_of(key) for key in keys}) == 4
+    draws = [np.asarray(jax.random.bits(key, (1000,), jnp.uint32)) for key in keys]
+    assert np.unique(np.concatenate(draws)).size >= 4000 - 1  # 2e-3 equal words expected by chance
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["32-bit", "64-bit"])
+def test_a_step_draws_the_same_words_however_steps_are_grouped(wide):
+    with jax.enable_x64(wide):
+        stream = streams(root_key(7)).noise
+        together = np.asarray(step_words(stream, jnp.arange(10), 37))
+        assert together.shape == (37, 10) and np.unique(together).size == together.size
+        some = jax.jit(step_words, static_argnums=2)(stream, jnp.array([9, 5], jnp.uint32), 37)
+        np.testing.assert_array_equal(np.asarray(some), together[:, [9, 5]])
+        fewer = np.asarray(step_words(stream, jnp.arange(5, 6), 37))
+        np.testing.assert_array_equal(fewer, together[:, 5:6])
+        another_part = step_words(stream, jnp.arange(10), 37, 1)
+        assert np.intersect1d(np.asarray(another_part), together).size == 0
+
+
+def test_words_of_steps_are_none_of_the_keys_or_bits_of_their_stream():
+    stream = streams(root_key(7)).sampling
+    words = np.asarray(step_words(stream, jnp.arange(20), 48))
+    bits = np.asarray(jax.random.bits(stream, (960,), jnp.uint32))
+    children = np.asarray(jax.random.key_data(jax.random.split(stream, 120)))
+    everything = np.concatenate([words.reshape(-1), bits, children.reshape(-1)])
+    assert np.unique(everything).size == everything.size  # 1e-3 equal words expected by chance
+
+
+def test_no_words_where_none_are_needed():
+    assert step_words(root_key(7), jnp.arange(3), 0).shape == (0, 3)
+
+
+@pytest.fixture(scope="module")
+def million_words() -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(step_words(streams(root_key(7)).noise, jnp.arange(1000), 2000))
+
+
+@pytest.fixture(scope="module")
+def million(million_words) -> np.ndarray:
+    with jax.enable_x64(True):
+        return np.asarray(normals_from_words(jnp.asarray(million_words)))
+
+
+def test_noise_is_standard_normal_and_wrong_scales_are_caught(million):
+    draws = million[:20].reshape(-1)
+    assert_normal(draws)
+    assert_normal(million)
+    for wrong in (2 / 3, 3 / 2):
+        with pytest.raises(AssertionError):
+            assert_normal(wrong * draws)
+    with pytest.raises(AssertionError):  # a hundredth of a standard deviation off centre
+        assert_normal(million + 0.01)
+
+
+def test_tails_weigh_the_same_on_both_sides(million):
+    for level in (2.0, 3.0, 4.0):
+        above, below = int(np.sum(million > level)), int(np.sum(million < -level))
+        expected = million.size * scipy.special.ndtr(-level)
+        assert abs(above - below) <= 4 * np.sqrt(2 * expected)
+        assert abs(above + below - 2 * expected) <= 4 * np.sqrt(2 * expected)
+
+
+def test_no_holes_where_float32_normals_have_them(million):
+    assert million.dtype == np.float64
+    assert np.unique(million).size == million.size  # 2^53 values: 6e-5 repetitions expected
+    coarse = np.asarray(jax.random.normal(jax.random.key(0), (million.size,), jnp.float32))
+    assert np.unique(coarse).size < 0.96 * coarse.size  # 2^23 values
+
+
+def test_consecutive_normals_are_unrelated(million):
+    for products in (million[1:] * million[:-1], (million[:, 1:] * million[:, :-1]).T):  # within and between steps
+        assert_normal(np.mean(products, axis=0) * np.sqrt(len(products)))
+        with pytest.raises(AssertionError):
+            assert_normal(np.mean(products + 0.01, axis=0) * np.sqrt(len(products)))
+
+
+def test_extreme_words_give_finite_normals_in_exact_pairs(x64):
+    highs, lows = [0, 1, 2**31 - 1, 2**31, 2**32 - 1], [0, 2**11 - 1, 2**11, 2**32 - 1]
+    words = np.array([*(high for high in highs for _ in lows), *lows * len(highs)], np.uint32)
+    values = np.asarray(normals_from_words(jnp.asarray(words)))
+    assert np.all(np.isfinite(values)) and np.max(np.abs(values)) < 8.3
+    sign = np.repeat(np.array([2**31, 0], np.uint32), values.size)
+    mirrored = np.asarray(normals_from_words(jnp.asarray(words ^ sign)))
+    np.testing.assert_array_equal(mirrored, -values)
+    assert np.all(values != 0)
+
+
+def test_the_farthest_normals(x64):
+    words = jnp.asarray(np.array([0, 2**31, 0, 0], np.uint32))
+    farthest = scipy.special.ndtri(2.0**-54)
+    np.testing.assert_allclose(np.asarray(normals_from_words(words)), [farthest, -farthest], rtol=1e-12)
+    assert 8.2 < -farthest < 8.3
+
+
+def test_why_the_uniform_is_folded():
+    """The named wrong answer: (k + ½)·2⁻⁵³ rounds to 1 at the largest k, and that noise would be infinite."""
+    assert np.isinf(scipy.special.ndtri((float(2**53 - 1) + 0.5) * 2.0**-53))
+
+
+def test_normals_invert_their_words(million_words, million):
+    """The 63 bits below the sign are the position of |draw| in the tail, to the 53 bits that are used."""
+    high, low = million_words[:1000].astype(np.float64), million_words[1000:].astype(np.float64)
+    tail = (high % 2**31 * 2**32 + low) * 2.0**-64
+    np.testing.assert_allclose(scipy.special.ndtr(-np.abs(million)), tail, rtol=1e-9, atol=1e-15)
+    np.testing.assert_array_equal(million > 0, high >= 2**31)

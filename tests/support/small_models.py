@@ -1,0 +1,114 @@
+"""Plans, models and traces small enough to fit in a fraction of a second.
+
+Importing this module lets the tests of one process share compiled programs: most of a small fit is compiling the
+cipher, and fits of one shape compile to the same program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import shutil
+import tempfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.core.trace import BlockSums, Trace
+from dpvi.models.functions import FunctionModel, from_functions
+
+_PROGRAMS = tempfile.mkdtemp(prefix="dpvi-tests-")
+atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", _PROGRAMS)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+DIMENSION = 2
+RECORDS = np.random.default_rng(3).normal([0.5, -1.0], 1.0, (9, DIMENSION))
+
+
+def private_plan(
+    num_steps: int, sampling_rate: float = 0.5, noise_multiplier: float = 1.0, clip_norm: float = 1.0
+) -> Plan:
+    """A plan whose ε is only a label, so that no accountant runs."""
+    release = GaussianRelease("gradients", sampling_rate, num_steps, noise_multiplier, clip_norm)
+    return Plan(epsilon=1.0, delta=1e-5, releases=(release,), accountant="no accountant, a label for tests")
+
+
+def exact_plan(num_steps: int, sampling_rate: float = 1.0, clip_norm: float = math.inf) -> Plan:
+    """No noise, and no clipping unless asked for."""
+    release = GaussianRelease("gradients", sampling_rate, num_steps, 0.0, clip_norm)
+    return Plan(epsilon=math.inf, delta=1e-5, releases=(release,), accountant="none")
+
+
+def location_model(dimension: int = DIMENSION) -> FunctionModel:
+    """x_i ~ N(z, I), z ~ N(0, I): the score of a record is x_i − z."""
+    return from_functions(
+        log_prior=lambda z: -0.5 * jnp.sum(z**2),
+        log_likelihood=lambda z, x: -0.5 * jnp.sum((x - z) ** 2),
+        parameters=dimension,
+    )
+
+
+def logistic(x: Any, y: Any = None) -> None:
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def logistic_data(num_records: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(11)
+    x = random.normal(size=(num_records, 2))
+    return x, (random.uniform(size=num_records) < 0.5).astype(np.int64)
+
+
+def clipped(rows: np.ndarray, clip_norm: float) -> np.ndarray:
+    """Each row shortened to ``clip_norm``, in float64."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))
+
+
+def block_sums(iterates: np.ndarray, gradients: np.ndarray, block_length: int, counted: np.ndarray) -> BlockSums:
+    """What a trace must hold, straight from all rows; ``counted`` marks the steps that moved."""
+    num_steps = len(iterates)
+    time = np.arange(num_steps, dtype=np.float64)
+    phi, gradient = iterates.astype(np.float64), gradients.astype(np.float64)
+
+    def by_block(values: np.ndarray) -> np.ndarray:
+        values = values * counted.reshape(-1, *[1] * (values.ndim - 1))
+        return np.stack([values[i : i + block_length].sum(axis=0) for i in range(0, num_steps, block_length)])
+
+    return BlockSums(
+        count=by_block(np.ones(num_steps)),
+        time=by_block(time),
+        time_squared=by_block(time**2),
+        phi=by_block(phi),
+        phi_squared=by_block(phi**2),
+        time_phi=by_block(time[:, None] * phi),
+        gradient=by_block(gradient),
+        gradient_phi=by_block(gradient * phi),
+        gradient_squared=by_block(gradient**2),
+    )
+
+
+def trace_of(iterates: np.ndarray, block_length: int = 1, counted: np.ndarray | None = None) -> Trace:
+    """A trace with these iterates and nothing else of interest; the last iterate is the final one."""
+    num_steps = len(iterates)
+    counted = np.ones(num_steps, bool) if counted is None else counted
+    return Trace(
+        steps=np.arange(num_steps, dtype=np.int64),
+        iterates=iterates,
+        queries=np.zeros((num_steps, 1), iterates.dtype),
+        noisy_sums=np.zeros((num_steps, 1), iterates.dtype),
+        final=iterates[-1],
+        thinning=1,
+        block_length=block_length,
+        blocks=block_sums(iterates, np.zeros_like(iterates), block_length, counted),
+        online_moments=None,
+        segments=None,
+    )

@@ -1,0 +1,382 @@
+"""``dpvi.fit`` from the outside: what repeats, what runs, what is refused, and what never shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from support import numpyro_models
+from support.small_models import RECORDS, exact_plan, location_model, logistic, logistic_data, private_plan
+
+import dpvi
+
+MODEL = location_model()
+NUM_STEPS = 20
+PLAN = private_plan(NUM_STEPS)
+
+
+def fit(data=RECORDS, plan=PLAN, model=MODEL, **options):
+    options.setdefault("seed", 1)
+    return dpvi.fit(model, data, plan, progress=False, **options)
+
+
+def assert_same_trace(one, other):
+    for name, left, right in zip(one._fields, one, other, strict=True):
+        for a, b in zip(_arrays(left), _arrays(right), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def _arrays(value):
+    return [] if value is None else list(value) if isinstance(value, tuple) else [value]
+
+
+# Randomness
+
+
+def test_a_seed_repeats_the_run_and_another_does_not():
+    first = fit()
+    assert_same_trace(fit().trace, first.trace)
+    other = fit(seed=2)
+    assert not np.any(other.trace.noisy_sums == first.trace.noisy_sums)
+    assert not np.any(other.trace.iterates[0, :2] == first.trace.iterates[0, :2])
+
+
+def test_seeds_beyond_32_bits_differ():
+    assert not np.array_equal(fit(seed=1 + 2**32).trace.noisy_sums, fit().trace.noisy_sums)
+
+
+def test_without_a_seed_every_run_is_another():
+    one, other = fit(seed=None), fit(seed=None)
+    assert not np.any(one.trace.noisy_sums == other.trace.noisy_sums)
+
+
+def test_the_guarantee_names_an_explicit_seed():
+    assert "explicit seed" in str(fit().guarantee)
+    assert "explicit seed" not in str(fit(seed=None).guarantee)
+    assert str(fit(plan=exact_plan(1)).guarantee).startswith("NOT PRIVATE")
+
+
+# What runs
+
+
+@pytest.mark.parametrize(
+    ("family", "estimators"),
+    [
+        (dpvi.MeanField(), (dpvi.Vanilla(), dpvi.Preconditioned(), dpvi.Preconditioned(beta=(1, 1, 2, 2)))),
+        (dpvi.MeanField(), (dpvi.Aligned(num_draws=2), dpvi.AlignedNatural(num_draws=2), dpvi.AlignedNatural())),
+        (dpvi.MeanField(scale="exp"), (dpvi.Natural(), dpvi.Natural(num_draws=3), dpvi.Aligned())),
+        (dpvi.FullRank(), (dpvi.Aligned(), dpvi.Vanilla(), dpvi.Preconditioned(beta=(1, 1, 2, 2, 1)))),
+        (dpvi.LowRank(1), (dpvi.Aligned(), dpvi.Vanilla(), dpvi.Preconditioned(beta=(1, 1, 2, 2, 3, 3)))),
+    ],
+    ids=lambda value: repr(value) if not isinstance(value, tuple) else "",
+)
+def test_every_valid_estimator_runs_for_every_family(family, estimators):
+    for estimator in estimators:
+        result = fit(plan=private_plan(5, sampling_rate=1.0), family=family, estimator=estimator)
+        trace = result.trace
+        assert trace.iterates.shape == (5, family.num_parameters(2))
+        assert trace.queries.shape == (5, 2 * estimator.num_draws)
+        assert trace.noisy_sums.shape == (5, estimator.release_size(family, 2))
+        assert np.isfinite(trace.iterates).all() and np.isfinite(trace.final).all()
+        assert result.estimator["name"] == type(estimator).__name__
+        assert result.posterior().sample(3)["z"].shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.sgd(0.01),
+        optax.adam(optax.cosine_decay_schedule(0.1, 20)),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(), optax.scale_by_learning_rate(0.01)),
+    ],
+    ids=["sgd", "adam with a schedule", "chain"],
+)
+def test_any_optax_optimiser_runs(optimizer):
+    trace = fit(optimizer=optimizer).trace
+    assert np.isfinite(trace.final).all()
+    assert np.all(trace.final != trace.iterates[0])
+
+
+def test_optimisation_without_noise_finds_the_posterior():
+    """Normal records with unit variance and a standard normal prior: N(Σx/(N+1), 1/(N+1))."""
+    records = np.tile(RECORDS, (3, 1))
+    rate = optax.exponential_decay(0.05, 100, 0.5)
+    result = fit(records, exact_plan(800), optimizer=optax.adam(rate), estimator=dpvi.Aligned(num_draws=4))
+    posterior = result.posterior("last").distribution
+    np.testing.assert_allclose(posterior.mean, records.sum(axis=0) / 28, atol=0.02)
+    np.testing.assert_allclose(posterior.standard_deviations, 28**-0.5, rtol=0.1)
+
+
+@pytest.mark.parametrize("name", ["logistic_dict", "two_sites", "nested_data", "dynamic"])
+def test_models_and_data_of_every_form_run(name):
+    example = next(example for example in numpyro_models.EXAMPLES if example.name == name)
+    result = fit(example.data, private_plan(3), example.model)
+    assert np.isfinite(result.trace.final).all()
+    for site, draws in result.posterior("last").sample(4).items():
+        shape = next(known.shape for known in result.sites if known.name == site)
+        assert draws.shape == (4, *shape)
+        assert bool(jnp.all(jnp.isfinite(draws)))
+
+
+def test_one_record_one_step():
+    trace = fit(RECORDS[:1], exact_plan(1)).trace
+    np.testing.assert_allclose(trace.noisy_sums, RECORDS[:1] - trace.queries, rtol=1e-5)
+    assert trace.iterates.shape == (1, 4) and trace.blocks.count.tolist() == [1.0]
+
+
+def test_one_record_is_in_some_batches():
+    trace = fit(RECORDS[:1], exact_plan(100, sampling_rate=0.3)).trace
+    present = np.any(trace.noisy_sums != 0, axis=1)
+    assert 10 <= present.sum() <= 55  # 30 expected, five standard errors of 4.6
+    np.testing.assert_allclose(trace.noisy_sums[present], (RECORDS[:1] - trace.queries)[present], rtol=1e-4, atol=1e-5)
+
+
+def test_an_empty_batch_releases_pure_noise():
+    rate = 1e-6  # a record enters one of the batches with probability 2e-4
+    quiet = fit(plan=exact_plan(NUM_STEPS, rate))
+    assert np.all(quiet.trace.noisy_sums == 0)
+    noisy = fit(plan=private_plan(NUM_STEPS, rate), optimizer=optax.sgd(1e-9)).trace
+    elsewhere = fit(100 + RECORDS, private_plan(NUM_STEPS, rate), optimizer=optax.sgd(1e-9)).trace
+    assert np.isfinite(noisy.noisy_sums).all() and np.all(noisy.noisy_sums != 0)
+    assert_same_trace(noisy, elsewhere)
+
+
+@pytest.mark.parametrize("start", [[0.5, -2.0], {"z": np.array([0.5, -2.0])}], ids=["vector", "dict"])
+def test_a_run_starts_at_the_initial_location(start):
+    trace = fit(initial_location=start).trace
+    np.testing.assert_allclose(trace.iterates[0, :2], [0.5, -2.0])
+
+
+def test_an_initial_location_is_given_on_the_parameters_own_supports():
+    x, y = numpyro_models.X, numpyro_models.Y_REAL
+    start = {"w": np.array([0.1, 0.2, 0.3]), "scale": 0.5}
+    trace = fit((x, y), private_plan(1), numpyro_models.linear, initial_location=start).trace
+    np.testing.assert_allclose(np.sort(trace.iterates[0, :4]), np.sort([0.1, 0.2, 0.3, np.log(0.5)]), rtol=1e-5)
+
+
+# A record that breaks
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e300])
+def test_a_record_with_a_non_finite_gradient_contributes_zero(broken):
+    plan = exact_plan(NUM_STEPS, clip_norm=1.0)
+    without = fit(plan=plan).trace
+    with_broken = fit(np.vstack([RECORDS[:4], [[broken, 0.0]], RECORDS[4:]]), plan).trace
+    np.testing.assert_allclose(with_broken.noisy_sums, without.noisy_sums, rtol=1e-12)
+    np.testing.assert_allclose(with_broken.final, without.final, rtol=1e-12)
+
+
+# What never shows
+
+
+def _whole_numbers(value, seen=None):
+    """Every whole number reachable from a result: fields, shapes, lengths and headers, but not contents of arrays."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, (str, bytes, type)) or value is None:
+        return set()
+    seen.add(id(value))
+    if isinstance(value, (bool, int, float, np.number)):
+        return {value}
+    if hasattr(value, "shape"):
+        return set(value.shape)
+    if isinstance(value, dict):
+        parts = [*value.keys(), *value.values()]
+    elif isinstance(value, (tuple, list, set, frozenset)):
+        parts = list(value)
+    elif dataclasses.is_dataclass(value):
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif type(value).__module__.startswith("dpvi"):
+        parts = list(vars(value).values())
+    else:
+        return set()
+    sizes = {len(parts)} if isinstance(value, (tuple, list)) else set()
+    return sizes.union(*(_whole_numbers(part, seen) for part in parts))
+
+
+@pytest.fixture(scope="module")
+def two_sizes(tmp_path_factory):
+    """The same plan on few and on many records, and the files the results were saved to."""
+    folder = tmp_path_factory.mktemp("sizes")
+    saved = {}
+    for size in (53, 5003):
+        data = logistic_data(size)
+        result = dpvi.fit(logistic, data, private_plan(120, sampling_rate=0.1), seed=1, progress=False)
+        result.save(folder / f"{size}.dpvi")
+        saved[size] = (result, folder / f"{size}.dpvi")
+    return saved
+
+
+def test_the_number_of_records_is_nowhere_in_a_result(two_sizes):
+    for size, (result, _) in two_sizes.items():
+        numbers = _whole_numbers(result)
+        assert {120, 0.1, 2} <= numbers  # the search reaches the plan and the shapes
+        assert not numbers & {size, size - 1, size + 1}
+        batch = 0.1 * size  # expected, and the physical size of a pass
+        assert not numbers & {batch, round(batch), int(np.ceil(batch + 4 * np.sqrt(batch))) + 8}
+
+
+def test_saved_results_differ_in_released_numbers_only(two_sizes):
+    archives = []
+    for _, path in two_sizes.values():
+        with np.load(path, allow_pickle=False) as archive:
+            archives.append({name: archive[name] for name in archive.files})
+    few, many = archives
+    assert few.pop("header").tobytes() == many.pop("header").tobytes()
+    assert {name: (a.shape, a.dtype) for name, a in few.items()} == {name: (a.shape, a.dtype) for name, a in many.items()}
+    for name in ("steps", "blocks.count", "blocks.time", "blocks.time_squared"):
+        np.testing.assert_array_equal(few[name], many[name])
+
+
+def test_a_declared_number_of_records_must_be_the_datas():
+    declared = dataclasses.replace(PLAN, num_records=10)
+    with pytest.raises(ValueError, match="declares another number of records") as caught:
+        fit(plan=declared)
+    assert not re.search(r"\d", str(caught.value))
+    assert fit(plan=dataclasses.replace(PLAN, num_records=len(RECORDS))).plan.num_records == len(RECORDS)
+
+
+@pytest.mark.parametrize(("plan", "label"), [(PLAN, "dpvi ε = 1"), (exact_plan(NUM_STEPS, 0.5), "dpvi not private")])
+def test_the_progress_bar_shows_steps_and_epsilon_only(capsys, plan, label):
+    dpvi.fit(MODEL, RECORDS, plan, seed=1)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    shown = [line for line in re.split(r"[\r\n]", captured.err) if line.strip()]
+    clock = r"(\d+:)+\d\d|\?"
+    bar = rf"{label}: +\d+%\|[^|]*\| (\d+)/{NUM_STEPS} \[({clock})<({clock}), +[\d.?]+(s/ steps| steps/s)\]"
+    assert shown and all(re.fullmatch(bar, line) for line in shown)
+    assert re.fullmatch(bar, shown[-1]).group(1) == str(NUM_STEPS)
+
+
+def test_without_progress_nothing_is_printed(capsys):
+    fit()
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+# Many data sets
+
+
+def test_fit_many_equals_fit_with_the_same_seeds():
+    sets = np.stack([RECORDS, RECORDS + 1])
+    many = dpvi.fit_many(MODEL, sets, PLAN, seeds=[3, 1], progress=False)
+    assert len(many) == 2
+    for result, records, seed in zip(many, sets, [3, 1], strict=True):
+        alone = fit(records, seed=seed)
+        np.testing.assert_allclose(result.trace.iterates, alone.trace.iterates, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result.trace.noisy_sums, alone.trace.noisy_sums, rtol=1e-4, atol=1e-4)
+        assert result.guarantee == alone.guarantee
+        assert result.structure == alone.structure
+
+
+@pytest.mark.usefixtures("x64")
+def test_fit_many_equals_fit_to_rounding_in_64_bits():
+    sets = np.stack([RECORDS, RECORDS + 1])
+    many = dpvi.fit_many(MODEL, sets, PLAN, seeds=[3, 1], progress=False)
+    alone = fit(sets[1], seed=1).trace
+    for name, one, other in zip(alone.blocks._fields, many[1].trace.blocks, alone.blocks, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10, err_msg=name)
+    np.testing.assert_allclose(many[1].trace.final, alone.final, rtol=1e-10)
+
+
+def test_fit_many_without_seeds_differs_between_data_sets():
+    one, other = dpvi.fit_many(MODEL, np.stack([RECORDS, RECORDS]), PLAN, progress=False)
+    assert not np.any(one.trace.noisy_sums == other.trace.noisy_sums)
+
+
+@pytest.mark.parametrize(
+    ("data", "seeds", "kind", "message"),
+    [
+        (np.zeros(4), None, ValueError, "two leading axes"),
+        ((np.zeros((3, 4, 2)), np.zeros(3)), None, ValueError, "two leading axes"),
+        ((np.zeros((3, 4, 2)), np.zeros((2, 4))), None, ValueError, "same number of rows"),
+        (np.zeros((3, 0, 2)), None, ValueError, "at least one record"),
+        (np.zeros((3, 4, 2)), [1, 2], ValueError, "one number per data set: expected 3, got 2"),
+        (np.zeros((3, 4, 2)), [1, 2, 3.5], TypeError, "seed must be a whole number"),
+    ],
+)
+def test_fit_many_refuses_bad_input(data, seeds, kind, message):
+    with pytest.raises(kind, match=message):
+        dpvi.fit_many(MODEL, data, PLAN, seeds=seeds, progress=False)
+
+
+# What is refused
+
+
+def _no_plate(y):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=y)
+
+
+REFUSED = {
+    "no arrays": ({"data": ()}, ValueError, "at least one array"),
+    "no records": ({"data": np.zeros((0, 2))}, ValueError, "at least one record"),
+    "leaves of different length": ({"data": (np.zeros((4, 2)), np.zeros(3))}, ValueError, "same number of rows"),
+    "text": ({"data": np.array(["a", "b"])}, TypeError, "numbers or booleans"),
+    "dates": ({"data": np.array(["2020-01-01"], "datetime64[D]")}, TypeError, "numbers or booleans"),
+    "complex numbers": ({"data": np.zeros((3, 2), complex)}, TypeError, "numbers or booleans"),
+    "a single number": ({"data": 3.0}, ValueError, "one row per record"),
+    "a plan that is none": ({"plan": {"epsilon": 1.0}}, TypeError, r"plan must come from dpvi\.plan"),
+    "an estimator the family lacks": (
+        {"family": dpvi.FullRank(), "estimator": dpvi.Natural()},
+        ValueError,
+        "exists for MeanField only, not for FullRank",
+    ),
+    "another one": (
+        {"family": dpvi.LowRank(1), "estimator": dpvi.AlignedNatural()},
+        ValueError,
+        "exists for MeanField only, not for LowRank",
+    ),
+    "a third": (
+        {"family": dpvi.LowRank(1), "estimator": dpvi.Preconditioned()},
+        ValueError,
+        "exists for MeanField only, not for LowRank",
+    ),
+    "beta of another length": ({"estimator": dpvi.Preconditioned(beta=(1.0,))}, ValueError, "expected 4, got 1"),
+    "a model without record plate": ({"model": _no_plate}, dpvi.ModelError, "plate"),
+    "a model that is none": ({"model": "logistic"}, TypeError, "model must be a NumPyro function"),
+    "a number for an optimiser": ({"optimizer": 0.01}, TypeError, "optimizer must be an optax optimiser"),
+    "a seed that is no whole number": ({"seed": 1.5}, TypeError, "seed must be a whole number"),
+    "a seed that is a key": ({"seed": np.zeros(2, np.uint32)}, TypeError, "seed must be a whole number"),
+    "a location of another length": ({"initial_location": [1.0, 2.0, 3.0]}, ValueError, "2 finite numbers or a dict"),
+    "a location that is not finite": ({"initial_location": [1.0, np.nan]}, ValueError, "2 finite numbers or a dict"),
+    "a location without a site": ({"initial_location": {"w": 1.0}}, ValueError, "'z' is missing"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_by_one_sentence_before_anything_runs(case, tmp_path, monkeypatch, capsys):
+    options, kind, message = REFUSED[case]
+    monkeypatch.chdir(tmp_path)
+
+    def must_not_run(*_, **__):
+        raise AssertionError("a step was taken")
+
+    monkeypatch.setattr("dpvi.fitting.Run.__call__", must_not_run)
+    with pytest.raises(kind, match=message) as caught:
+        fit(**options)
+    assert str(caught.value).rstrip().endswith(".")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    captured = capsys.readouterr()
+    assert captured.out + captured.err == ""
+
+
+@pytest.mark.parametrize("leaves", [(np.zeros((4127, 2)), np.zeros(4128)), np.array(["secret"] * 4127)])
+def test_refusals_name_neither_values_nor_numbers_of_records(leaves):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        fit(leaves)
+    assert "412" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_a_result_says_what_was_run_in_json():
+    result = fit()
+    assert json.loads(json.dumps(result.estimator)) == {"name": "Aligned", "num_draws": 1}
+    assert result.plan == PLAN and result.family == dpvi.MeanField()

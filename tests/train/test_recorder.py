@@ -1,0 +1,157 @@
+"""The recorder against plain NumPy sums over all rows, with and without thinning, in any pieces."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.small_models import block_sums
+
+from dpvi.core.trace import Trace, moment_sums
+from dpvi.train import recorder
+from dpvi.train.chunk import Layout, make_layout
+from dpvi.train.loop import _pieces
+from dpvi.train.recorder import Recorder
+from dpvi.train.step import Row
+
+SIZES = Row(iterate=4, query=2, noisy_sum=3, gradient=4)
+ROW_BYTES = 4 * (SIZES.iterate + SIZES.query + SIZES.noisy_sum)
+NUM_STEPS = (1, 7, 99, 100, 257, 1003)
+TARGET_CHUNK = 16
+
+
+def small_chunks(num_steps: int) -> Layout:
+    return make_layout(num_steps, 2**26 // TARGET_CHUNK)
+
+
+def random_rows(num_steps: int, lanes: int = 1) -> Row:
+    random = np.random.default_rng(num_steps)
+    return Row(*(random.normal(1.0, 2.0, (lanes, num_steps, size)).astype(np.float32) for size in SIZES))
+
+
+def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: frozenset[int] = frozenset()) -> list[Trace]:
+    """Feed ``rows`` as a run would: stretches end at ``stops``; those numbered in ``frozen`` do not move."""
+    lanes = rows.iterate.shape[0]
+    target = Recorder(layout, Row(*(np.zeros(size, np.float32) for size in SIZES)), lanes)
+    edges = [0, *stops, layout.num_steps]
+    for stretch, (start, stop) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        for chunk, first, last in _pieces(layout, start, stop):
+            base = chunk * layout.chunk_length
+
+            def piece(part: np.ndarray, base=base, first=first, last=last) -> jax.Array:
+                out = np.zeros((lanes, layout.chunk_length, part.shape[2]), np.float32)
+                out[:, first:last] = part[:, base + first : base + last]
+                return jnp.asarray(out)
+
+            target.record(jax.tree.map(piece, rows), chunk, first, last, moving=stretch not in frozen)
+    return target.traces(np.zeros((lanes, SIZES.iterate), np.float32))
+
+
+def assert_sums_equal(actual, expected):
+    for name, one, other in zip(expected._fields, actual, expected, strict=True):
+        assert one.dtype == np.float64
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * np.max(np.abs(other)), err_msg=name)
+
+
+@pytest.mark.parametrize("num_steps", NUM_STEPS)
+def test_block_sums_are_the_float64_sums_of_the_rows(num_steps):
+    rows, layout = random_rows(num_steps), small_chunks(num_steps)
+    (trace,) = record(rows, layout)
+    expected = block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, np.ones(num_steps, bool))
+    assert_sums_equal(trace.blocks, expected)
+    assert trace.blocks.count.sum() == num_steps
+    np.testing.assert_array_equal(trace.iterates, rows.iterate[0])
+    np.testing.assert_array_equal(trace.queries, rows.query[0])
+    np.testing.assert_array_equal(trace.noisy_sums, rows.noisy_sum[0])
+    np.testing.assert_array_equal(trace.steps, np.arange(num_steps))
+
+
+@pytest.mark.parametrize("num_steps", [7, 257, 1003])
+def test_a_chunk_inside_a_block_gives_the_same_sums(num_steps):
+    rows = random_rows(num_steps)
+    block_length = make_layout(num_steps, 1).block_length * 4
+    halved = Layout(num_steps, max(1, block_length // 2), block_length)
+    (trace,) = record(rows, halved)
+    assert_sums_equal(
+        trace.blocks, block_sums(rows.iterate[0], rows.gradient[0], block_length, np.ones(num_steps, bool))
+    )
+
+
+@pytest.mark.parametrize("kept_rows", [1, 10, 50])
+@pytest.mark.parametrize("num_steps", [7, 257, 1003])
+def test_thinning_keeps_every_kth_row_and_all_sums(monkeypatch, num_steps, kept_rows):
+    rows, layout = random_rows(num_steps), small_chunks(num_steps)
+    (whole,) = record(rows, layout)
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", kept_rows * ROW_BYTES)
+    (thinned,) = record(rows, layout)
+    assert thinned.thinning == -(-num_steps // kept_rows)
+    assert len(thinned.steps) <= kept_rows
+    assert thinned.iterates.nbytes + thinned.queries.nbytes + thinned.noisy_sums.nbytes <= kept_rows * ROW_BYTES
+    np.testing.assert_array_equal(thinned.steps, np.arange(0, num_steps, thinned.thinning))
+    for name in ("iterates", "queries", "noisy_sums"):
+        np.testing.assert_array_equal(getattr(thinned, name), getattr(whole, name)[:: thinned.thinning], err_msg=name)
+    assert_sums_equal(thinned.blocks, whole.blocks)
+    if thinned.thinning > 1:
+        assert whole.online_moments is None
+        assert thinned.online_moments is not None
+    assert_sums_equal(moment_sums(thinned), moment_sums(whole))
+
+
+@pytest.mark.parametrize("num_steps", [7, 257])
+def test_moments_are_the_second_order_sums_of_the_rows(num_steps):
+    rows, layout = random_rows(num_steps), small_chunks(num_steps)
+    moments = moment_sums(record(rows, layout)[0])
+    query, noisy = rows.query[0].astype(np.float64), rows.noisy_sum[0].astype(np.float64)
+    np.testing.assert_allclose(moments.count.sum(), num_steps)
+    np.testing.assert_allclose(moments.noisy_sum.sum(0), noisy.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(moments.query_query.sum(0), query.T @ query, rtol=1e-12)
+    np.testing.assert_allclose(moments.sum_query.sum(0), noisy.T @ query, rtol=1e-12)
+
+
+def test_moments_are_grouped_when_blocks_would_not_fit(monkeypatch):
+    num_steps = 257
+    rows, layout = random_rows(num_steps), small_chunks(num_steps)
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", 10 * ROW_BYTES)
+    fine = record(rows, layout)[0].online_moments
+    monkeypatch.setattr(recorder, "_MAX_MOMENT_BYTES", 8 * 2 * (2 + 3) * 20)
+    coarse = record(rows, layout)[0].online_moments
+    assert len(coarse.count) <= 20 < len(fine.count)
+    for one, other in zip(coarse, fine, strict=True):
+        np.testing.assert_allclose(one.sum(0), other.sum(0), rtol=1e-12)
+
+
+def test_moments_of_many_coordinates_are_refused_by_a_sentence(monkeypatch):
+    monkeypatch.setattr("dpvi.core.trace.MAX_MOMENT_DIMENSION", 1)
+    (trace,) = record(random_rows(7), small_chunks(7))
+    with pytest.raises(ValueError, match="up to 1 query coordinates; this trace has 2"):
+        moment_sums(trace)
+
+
+@pytest.mark.parametrize("stops", [(1, 2), (15, 16, 17), (5, 48, 200, 201)])
+def test_pieces_of_any_length_give_the_same_trace(stops):
+    num_steps = 257
+    rows, layout = random_rows(num_steps), small_chunks(num_steps)
+    (whole,), (pieces,) = record(rows, layout), record(rows, layout, stops)
+    assert_sums_equal(pieces.blocks, whole.blocks)
+    np.testing.assert_array_equal(pieces.iterates, whole.iterates)
+
+
+def test_frozen_steps_are_in_the_rows_but_not_in_the_blocks():
+    num_steps, stops = 257, (30, 75)
+    rows, layout = random_rows(num_steps), small_chunks(num_steps)
+    (trace,) = record(rows, layout, stops, frozen=frozenset({1}))
+    counted = np.ones(num_steps, bool)
+    counted[30:75] = False
+    assert_sums_equal(trace.blocks, block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, counted))
+    np.testing.assert_array_equal(trace.iterates, rows.iterate[0])
+    np.testing.assert_allclose(moment_sums(trace).count.sum(), num_steps)
+
+
+def test_lanes_are_recorded_side_by_side():
+    num_steps = 99
+    rows, layout = random_rows(num_steps, lanes=3), small_chunks(num_steps)
+    for lane, trace in enumerate(record(rows, layout)):
+        np.testing.assert_array_equal(trace.noisy_sums, rows.noisy_sum[lane])
+        expected = block_sums(rows.iterate[lane], rows.gradient[lane], layout.block_length, np.ones(num_steps, bool))
+        assert_sums_equal(trace.blocks, expected)

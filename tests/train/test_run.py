@@ -1,0 +1,149 @@
+"""Whole runs against arithmetic by hand: what a step releases, how it moves, and what it must not depend on."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from support.small_models import DIMENSION, RECORDS, block_sums, clipped, exact_plan, location_model, private_plan
+
+import dpvi
+from dpvi import fitting
+from dpvi.core.trace import Trace, moment_sums
+from dpvi.families import MeanField
+from dpvi.gradients import Aligned, Vanilla
+from dpvi.train import chunk, recorder
+
+MODEL = location_model()
+FAMILY = MeanField()
+RATE = 0.05
+
+
+def trace_of_fit(plan, records=RECORDS, seed=5, **options) -> Trace:
+    options.setdefault("optimizer", optax.sgd(RATE))
+    return dpvi.fit(MODEL, records, plan, seed=seed, progress=False, **options).trace
+
+
+def eta_of(trace: Trace) -> np.ndarray:
+    """The variational draws behind the query points of a mean field, (rows, draws, d)."""
+    location, raw = trace.iterates[:, None, :DIMENSION], trace.iterates[:, None, DIMENSION:]
+    return (trace.queries.reshape(len(trace.steps), -1, DIMENSION) - location) / np.log1p(np.exp(raw))
+
+
+def gradients_of(trace: Trace, estimator, sampling_rate: float) -> np.ndarray:
+    """g̃ of every row, from what the row says was released there."""
+
+    def one(xi, eta, noisy_sum):
+        return -sampling_rate * estimator.reconstruct(MODEL, FAMILY, xi, eta, noisy_sum, sampling_rate)
+
+    return np.asarray(jax.vmap(one)(trace.iterates, jnp.asarray(eta_of(trace)), trace.noisy_sums))
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("num_steps", [1, 257])
+@pytest.mark.parametrize("estimator", [Aligned(), Vanilla(), Aligned(num_draws=3)], ids=repr)
+def test_block_sums_follow_from_the_rows(estimator, num_steps):
+    trace = trace_of_fit(private_plan(num_steps), estimator=estimator)
+    gradients = gradients_of(trace, estimator, 0.5)
+    expected = block_sums(trace.iterates, gradients, trace.block_length, np.ones(num_steps, bool))
+    for name, one, other in zip(expected._fields, trace.blocks, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("clip_norm", [0.7, np.inf])
+def test_a_release_without_noise_is_the_clipped_sum_of_scores_at_the_query(clip_norm):
+    trace = trace_of_fit(exact_plan(20, clip_norm=clip_norm))
+    expected = [clipped(RECORDS - query, clip_norm).sum(axis=0) for query in trace.queries]
+    np.testing.assert_allclose(trace.noisy_sums, expected, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_several_draws_are_clipped_jointly():
+    trace = trace_of_fit(exact_plan(5, clip_norm=0.7), estimator=Aligned(num_draws=3))
+    stacked = [np.concatenate([RECORDS - q for q in query.reshape(3, -1)], axis=1) for query in trace.queries]
+    np.testing.assert_allclose(trace.noisy_sums, [clipped(rows, 0.7).sum(axis=0) for rows in stacked], rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_each_update_is_the_optimisers_at_the_released_gradient():
+    trace = trace_of_fit(private_plan(30))
+    assert trace.block_length == 1  # so that the blocks hold every g̃
+    following = np.vstack([trace.iterates[1:], trace.final])
+    np.testing.assert_allclose(following, trace.iterates - RATE / 0.5 * trace.blocks.gradient, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+def test_an_aligned_step_by_hand():
+    """g_m = s̃/κ − z, g_s = (η g_m + 1/T(s)) T'(s) for the location model with a softplus mean field."""
+    trace = trace_of_fit(private_plan(3))
+    location, raw = np.split(trace.iterates[1], 2)
+    scale, derivative = np.log1p(np.exp(raw)), 1 / (1 + np.exp(-raw))
+    z = trace.queries[1]
+    g_location = trace.noisy_sums[1] / 0.5 - z
+    g_scale = ((z - location) / scale * g_location + 1 / scale) * derivative
+    expected = trace.iterates[1] + RATE * np.concatenate([g_location, g_scale])
+    np.testing.assert_allclose(trace.iterates[2], expected, rtol=1e-12)
+
+
+def test_the_noise_on_a_release_has_the_planned_scale():
+    plan = private_plan(300, sampling_rate=1.0, noise_multiplier=2.0, clip_norm=0.7)
+    trace = trace_of_fit(plan)
+    exact = np.array([clipped(RECORDS - query, 0.7).sum(axis=0) for query in trace.queries])
+    ratio = np.sum(((trace.noisy_sums - exact) / plan.noise_scale) ** 2) / trace.noisy_sums.size
+    five_errors = 5 * np.sqrt(2 / trace.noisy_sums.size)
+    assert abs(ratio - 1) < five_errors
+    for wrong in (2 / 3, 3 / 2):  # the test would notice noise of another size
+        assert abs(ratio / wrong**2 - 1) > five_errors
+
+
+def test_iterates_do_not_depend_on_the_chunk_length(monkeypatch):
+    plan = private_plan(50)
+    long = trace_of_fit(plan)
+    monkeypatch.setattr(chunk, "_MAX_CHUNK", 7)
+    short = trace_of_fit(plan)
+    np.testing.assert_allclose(short.iterates, long.iterates, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(short.noisy_sums, long.noisy_sums, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(short.blocks.gradient, long.blocks.gradient, rtol=1e-5, atol=1e-5)
+    assert short.block_length == long.block_length
+
+
+def test_a_thinned_run_is_the_same_run(monkeypatch):
+    plan = private_plan(257)
+    whole = trace_of_fit(plan)
+    row_bytes = whole.iterates[0].nbytes + whole.queries[0].nbytes + whole.noisy_sums[0].nbytes
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", 30 * row_bytes)
+    thinned = trace_of_fit(plan)
+    assert thinned.thinning == 9
+    np.testing.assert_array_equal(thinned.iterates, whole.iterates[::9])
+    np.testing.assert_array_equal(thinned.noisy_sums, whole.noisy_sums[::9])
+    np.testing.assert_array_equal(thinned.final, whole.final)
+    for one, other in zip([*thinned.blocks, *moment_sums(thinned)], [*whole.blocks, *moment_sums(whole)], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
+def test_several_passes_release_the_same_sum_as_one(monkeypatch):
+    plan = exact_plan(20, clip_norm=0.7)
+    one_pass = trace_of_fit(plan)
+    monkeypatch.setattr(fitting, "_MAX_PASS_ELEMENTS", 2 * DIMENSION)  # two of nine records at a time
+    passes = trace_of_fit(plan)
+    np.testing.assert_allclose(passes.noisy_sums, one_pass.noisy_sums, rtol=1e-12)
+    np.testing.assert_allclose(passes.final, one_pass.final, rtol=1e-12)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_poisson_batches_in_several_passes_have_the_right_mean(monkeypatch, slots):
+    num_steps, sampling_rate, query = 400, 0.5, np.array([3.0, -2.0])
+    monkeypatch.setattr(fitting, "_MAX_PASS_ELEMENTS", slots * DIMENSION)
+    trace = trace_of_fit(
+        exact_plan(num_steps, sampling_rate, clip_norm=1.0), driver=lambda _: dpvi.Directive(num_steps, query)
+    )
+    terms = clipped(RECORDS - query, 1.0)
+    deviation = trace.noisy_sums.mean(axis=0) - sampling_rate * terms.sum(axis=0)
+    error = np.sqrt(sampling_rate * (1 - sampling_rate) * np.sum(terms**2, axis=0) / num_steps)
+    assert np.all(np.abs(deviation) < 5 * error)
+    # a sampler that stopped after the first pass of three would lose a third of the sum or more
+    assert np.all(np.abs(deviation + sampling_rate * terms.sum(axis=0) / 3) > 5 * error)
