@@ -84,7 +84,8 @@ def test_every_valid_estimator_runs_for_every_family(family, estimators):
         assert trace.iterates.shape == (5, family.num_parameters(2))
         assert trace.queries.shape == (5, 2 * estimator.num_draws)
         assert trace.noisy_sums.shape == (5, estimator.release_size(family, 2))
-        assert np.isfinite(trace.iterates).all() and np.isfinite(trace.final).all()
+        assert np.isfinite(trace.iterates).all()
+        assert np.isfinite(trace.final).all()
         assert result.estimator["name"] == type(estimator).__name__
         assert result.posterior().sample(3)["z"].shape == (3, 2)
 
@@ -128,7 +129,8 @@ def test_models_and_data_of_every_form_run(name):
 def test_one_record_one_step():
     trace = fit(RECORDS[:1], exact_plan(1)).trace
     np.testing.assert_allclose(trace.noisy_sums, RECORDS[:1] - trace.queries, rtol=1e-5)
-    assert trace.iterates.shape == (1, 4) and trace.blocks.count.tolist() == [1.0]
+    assert trace.iterates.shape == (1, 4)
+    assert trace.blocks.count.tolist() == [1.0]
 
 
 def test_one_record_is_in_some_batches():
@@ -144,7 +146,8 @@ def test_an_empty_batch_releases_pure_noise():
     assert np.all(quiet.trace.noisy_sums == 0)
     noisy = fit(plan=private_plan(NUM_STEPS, rate), optimizer=optax.sgd(1e-9)).trace
     elsewhere = fit(100 + RECORDS, private_plan(NUM_STEPS, rate), optimizer=optax.sgd(1e-9)).trace
-    assert np.isfinite(noisy.noisy_sums).all() and np.all(noisy.noisy_sums != 0)
+    assert np.isfinite(noisy.noisy_sums).all()
+    assert np.all(noisy.noisy_sums != 0)
     assert_same_trace(noisy, elsewhere)
 
 
@@ -230,7 +233,9 @@ def test_saved_results_differ_in_released_numbers_only(two_sizes):
             archives.append({name: archive[name] for name in archive.files})
     few, many = archives
     assert few.pop("header").tobytes() == many.pop("header").tobytes()
-    assert {name: (a.shape, a.dtype) for name, a in few.items()} == {name: (a.shape, a.dtype) for name, a in many.items()}
+    assert {name: (a.shape, a.dtype) for name, a in few.items()} == {
+        name: (a.shape, a.dtype) for name, a in many.items()
+    }
     for name in ("steps", "blocks.count", "blocks.time", "blocks.time_squared"):
         np.testing.assert_array_equal(few[name], many[name])
 
@@ -251,7 +256,8 @@ def test_the_progress_bar_shows_steps_and_epsilon_only(capsys, plan, label):
     shown = [line for line in re.split(r"[\r\n]", captured.err) if line.strip()]
     clock = r"(\d+:)+\d\d|\?"
     bar = rf"{label}: +\d+%\|[^|]*\| (\d+)/{NUM_STEPS} \[({clock})<({clock}), +[\d.?]+(s/ steps| steps/s)\]"
-    assert shown and all(re.fullmatch(bar, line) for line in shown)
+    assert shown
+    assert all(re.fullmatch(bar, line) for line in shown)
     assert re.fullmatch(bar, shown[-1]).group(1) == str(NUM_STEPS)
 
 
@@ -373,10 +379,27 @@ def test_bad_input_is_refused_by_one_sentence_before_anything_runs(case, tmp_pat
 def test_refusals_name_neither_values_nor_numbers_of_records(leaves):
     with pytest.raises((ValueError, TypeError)) as caught:
         fit(leaves)
-    assert "412" not in str(caught.value) and "secret" not in str(caught.value)
+    assert "412" not in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_result_says_what_was_run_in_json():
     result = fit()
     assert json.loads(json.dumps(result.estimator)) == {"name": "Aligned", "num_draws": 1}
-    assert result.plan == PLAN and result.family == dpvi.MeanField()
+    assert result.plan == PLAN
+    assert result.family == dpvi.MeanField()
+
+
+def test_a_plan_from_a_budget_runs_and_its_guarantee_reaches_the_posterior():
+    plan = dpvi.plan(epsilon=1.0, delta=1e-5, sampling_rate=0.5, num_steps=NUM_STEPS, clip_norm=1.0)
+    result = fit(plan=plan, seed=None)
+    assert result.guarantee == plan.guarantee
+    assert result.posterior().guarantee.epsilon == 1.0
+
+
+def test_a_delta_too_large_for_the_records_warns_on_the_console_only():
+    loose = dataclasses.replace(PLAN, delta=0.5)
+    with pytest.warns(dpvi.PrivacyWarning, match="delta"):
+        result = fit(plan=loose)
+    assert len(RECORDS) not in _whole_numbers(result.guarantee)
+    assert result.guarantee.assumptions == fit().guarantee.assumptions

@@ -39,7 +39,7 @@ def test_substitution_and_given_noise(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    ("arguments", "words"),
     [
         (["--epsilon", "-1", *SETTINGS], "epsilon must be finite and greater than 0"),
         (["--epsilon", "nan", *SETTINGS], "epsilon must"),
@@ -86,5 +86,7 @@ def test_help_imports_no_numerical_package():
 
 def test_planning_imports_no_jax():
     arguments = ["plan", "--epsilon", "1", *SETTINGS, "--compare"]
-    script = f"import sys\nfrom dpvi.cli.main import main\nassert main({arguments!r}) == 0\nassert 'jax' not in sys.modules"
+    script = (
+        f"import sys\nfrom dpvi.cli.main import main\nassert main({arguments!r}) == 0\nassert 'jax' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

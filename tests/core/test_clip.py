@@ -35,7 +35,8 @@ def exact_square(vector: np.ndarray) -> Fraction:
 def clipped(vectors: np.ndarray, clip_norm: float, factor=compiled) -> tuple[np.ndarray, np.ndarray]:
     """Factors, and the rows after multiplication in their own precision."""
     factors = np.asarray(factor(jnp.asarray(vectors), clip_norm))
-    assert factors.dtype == vectors.dtype and factors.shape == vectors.shape[:-1]
+    assert factors.dtype == vectors.dtype
+    assert factors.shape == vectors.shape[:-1]
     with np.errstate(under="ignore"):
         return factors, factors[..., None] * vectors
 
@@ -124,7 +125,8 @@ def test_the_cost_of_the_bound_at_one_hundred_dimensions():
     vectors = np.random.default_rng(2).standard_normal((50, 100)).astype(np.float32)
     _, products = clipped(vectors, 3.0)
     norms = np.sqrt([float(exact_square(product)) for product in products])
-    assert np.all(norms <= 3) and np.all(norms > 3 * (1 - 5e-6))
+    assert np.all(norms <= 3)
+    assert np.all(norms > 3 * (1 - 5e-6))
 
 
 NAN, INF = float("nan"), float("inf")

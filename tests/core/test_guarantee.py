@@ -10,12 +10,19 @@ from dpvi.core.guarantee import Guarantee
 
 
 def make(**changes):
-    fields = dict(epsilon=1.0, delta=1e-5, adjacency="add_remove", unit="one record", accountant="an accountant")
+    fields = {
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "adjacency": "add_remove",
+        "unit": "one record",
+        "accountant": "an accountant",
+    }
     return Guarantee(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(
-    "adjacency, words", [("add_remove", "adding or removing one record"), ("substitute", "replacing one record by another")]
+    ("adjacency", "words"),
+    [("add_remove", "adding or removing one record"), ("substitute", "replacing one record by another")],
 )
 def test_sentence_names_budget_neighbours_and_accountant(adjacency, words):
     text = str(make(adjacency=adjacency))

@@ -15,7 +15,7 @@ HISTOGRAM = GaussianRelease("histogram", sampling_rate=1.0, count=1, noise_multi
 
 
 def make(**changes):
-    fields = dict(epsilon=1.0, delta=1e-5, releases=(GRADIENTS, HISTOGRAM), accountant="test")
+    fields = {"epsilon": 1.0, "delta": 1e-5, "releases": (GRADIENTS, HISTOGRAM), "accountant": "test"}
     return Plan(**{**fields, **changes})
 
 
@@ -54,7 +54,7 @@ def test_infinite_numbers_survive_strict_json():
 
 
 @pytest.mark.parametrize(
-    "changes, sentence",
+    ("changes", "sentence"),
     [
         ({"releases": (HISTOGRAM,)}, "exactly one release named 'gradients'"),
         ({"releases": (GRADIENTS, HISTOGRAM, HISTOGRAM)}, "distinct names"),
@@ -74,7 +74,9 @@ def test_impossible_plans_are_refused(changes, sentence):
         make(**changes)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "no", '{"format_version": 1}', '{"format_version": 1, "releases": [3]}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "no", '{"format_version": 1}', '{"format_version": 1, "releases": [3]}']
+)
 def test_files_that_are_no_plans_get_a_sentence(text):
     with pytest.raises(ValueError, match=r"plan") as caught:
         Plan.from_json(text)

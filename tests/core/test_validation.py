@@ -20,7 +20,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("check, value", [(check, value) for check, values in BAD.items() for value in values])
+@pytest.mark.parametrize(("check", "value"), [(check, value) for check, values in BAD.items() for value in values])
 def test_out_of_range(check, value):
     with pytest.raises(ValueError, match=f"^{check.__name__} must ") as caught:
         check(value)
@@ -43,6 +43,6 @@ def test_scalars_of_any_library_become_plain_numbers(kind):
 
 @pytest.mark.parametrize("value", ["fixed_size", "shuffle", None, 3, ["add_remove"]])
 def test_adjacency(value):
-    with pytest.raises(ValueError, match="^adjacency must be 'add_remove' or 'substitute'"):
+    with pytest.raises(ValueError, match=r"^adjacency must be 'add_remove' or 'substitute'"):
         validation.adjacency(value)
     assert validation.adjacency("substitute") == "substitute"

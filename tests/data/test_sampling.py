@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.statistics import assert_frequencies, assert_rates, assert_variance, tolerance
 
 from dpvi.data.sampling import (
     MAX_RECORDS,
@@ -24,7 +26,6 @@ from dpvi.data.sampling import (
     positions,
 )
 from dpvi.mechanism.rng import root_key, step_words, streams
-from support.statistics import assert_frequencies, assert_rates, assert_variance
 
 STREAM_SEED = 11
 
@@ -68,20 +69,20 @@ def check_tables(num_records: int, sampling_rate: float) -> None:
     assert sum(low) == sum(high) == 2**64
     with localcontext() as context:
         context.prec = 200
-        unit, tolerance = Decimal(2) ** -64, Decimal(2) ** -60
+        unit, error = Decimal(2) ** -64, Decimal(2) ** -60
         powers = geometric(1 - Decimal(sampling_rate), base)  # Decimal(float) is exact
         beyond, block = 1 - powers[base], powers[base]
         for value, count in enumerate(low):
             exact = (powers[value] - powers[value + 1]) / beyond if value < base else Decimal(0)
-            assert abs(count * unit - exact) <= tolerance
+            assert abs(count * unit - exact) <= error
         blocks = geometric(block, len(high))
         used = [value for value, count in enumerate(high) if count]
         last = max(used)
         for value, count in enumerate(high[:last]):
-            assert abs(count * unit - (blocks[value] - blocks[value + 1])) <= tolerance
-        assert abs(high[last] * unit - blocks[last]) <= tolerance  # "at least"
+            assert abs(count * unit - (blocks[value] - blocks[value + 1])) <= error
+        assert abs(high[last] * unit - blocks[last]) <= error  # "at least"
         # where the last entry stands for longer gaps, these have left the data or do not happen
-        assert last * base >= num_records or blocks[last] <= tolerance
+        assert last * base >= num_records or blocks[last + 1] <= error
 
 
 @pytest.mark.parametrize(
@@ -134,8 +135,7 @@ def test_every_record_is_included_with_the_same_exact_probability(sampling_rate)
     for probability in inclusion_probabilities(law):
         assert abs(probability - Fraction(sampling_rate)) <= Fraction(num_records, 2**60)
     # the named wrong answer: gaps that start at one never draw the first record
-    shifted = inclusion_probabilities([Fraction(0), *law[:-1]])
-    assert shifted[0] == 0 and abs(shifted[-1] - Fraction(sampling_rate)) > Fraction(sampling_rate) / 100_000_000
+    assert inclusion_probabilities([Fraction(0), *law[:-1]])[0] == 0
 
 
 def test_a_float32_probability_is_not_exact():
@@ -156,7 +156,7 @@ def looked_up(table: AliasTable, high: int, low: int) -> int:
     return column if rest < threshold else int(table.alias[column])
 
 
-@pytest.mark.parametrize(("num_records", "sampling_rate"), [(1, 0.3), (50, 0.3), (5000, 0.01)])
+@pytest.mark.parametrize(("num_records", "sampling_rate"), [(1, 0.3), (300, 0.05)])
 def test_words_are_compared_with_thresholds_exactly(precision, num_records, sampling_rate):
     sampler = poisson_sampler(num_records, sampling_rate)
     for table in (sampler.low, sampler.high):
@@ -168,7 +168,9 @@ def test_words_are_compared_with_thresholds_exactly(precision, num_records, samp
             words |= {first, threshold - 1, threshold, threshold + 1, threshold + 2**32, threshold - 2**32}
         words = sorted(word for word in words if 0 <= word < 2**64)
         high, low = (np.array([each >> 32 for each in words], np.uint32), np.array(words, np.uint64).astype(np.uint32))
-        found = _lookup(AliasTable(*map(jnp.asarray, table[:3]), table.columns_log2), jnp.asarray(high), jnp.asarray(low))
+        found = _lookup(
+            AliasTable(*map(jnp.asarray, table[:3]), table.columns_log2), jnp.asarray(high), jnp.asarray(low)
+        )
         expected = [looked_up(table, int(h), int(w)) for h, w in zip(high, low, strict=True)]
         np.testing.assert_array_equal(np.asarray(found), expected)
 
@@ -178,7 +180,8 @@ def test_gaps_follow_the_geometric_law(precision):
     sampler = poisson_sampler(10**7, sampling_rate)
     words = step_words(streams(root_key(STREAM_SEED)).sampling, jnp.arange(1), sampler.words_per_pass)
     drawn = gaps(sampler, words)
-    assert drawn.dtype == jnp.int32 and drawn.shape == (sampler.physical_size, 1)
+    assert drawn.dtype == jnp.int32
+    assert drawn.shape == (sampler.physical_size, 1)
     drawn = np.asarray(drawn)[:, 0]
     edges = np.array([*range(20), *range(20, 600, 20)])
     survival = np.append((1 - sampling_rate) ** edges, 0.0)
@@ -225,7 +228,9 @@ def draw_batches(sampler: PoissonSampler, num_steps: int, seed: int = STREAM_SEE
 
 def check_order(drawn: np.ndarray, start: np.ndarray, end: int) -> None:
     """Positions rise strictly from the start on until they reach the end marker, and stay there."""
-    assert drawn.dtype == np.int32 and np.all(drawn[0] >= start) and drawn.max() <= end
+    assert drawn.dtype == np.int32
+    assert np.all(drawn[0] >= start)
+    assert drawn.max() <= end
     before, after = drawn[:-1].astype(np.int64), drawn[1:].astype(np.int64)
     assert np.all((after > before) | ((before == end) & (after == end)))
 
@@ -305,8 +310,9 @@ def test_fixed_size_batches_fail_by_their_pairs_alone():
 def test_the_draw_does_not_depend_on_how_steps_are_grouped():
     sampler, stream = poisson_sampler(500, 0.05), streams(root_key(STREAM_SEED)).sampling
     start = jnp.zeros((), jnp.int32)
-    together = positions(sampler, step_words(stream, jnp.arange(10), sampler.words_per_pass), start)
-    alone = positions(sampler, step_words(stream, jnp.arange(5, 6), sampler.words_per_pass)[:, 0], start)
+    words = jax.jit(lambda steps: step_words(stream, steps, sampler.words_per_pass))
+    together = positions(sampler, words(jnp.arange(10)), start)
+    alone = positions(sampler, words(jnp.arange(5, 6))[:, 0], start)
     np.testing.assert_array_equal(np.asarray(together)[:, 5], np.asarray(alone))
 
 
@@ -317,7 +323,8 @@ def test_the_draw_does_not_depend_on_how_steps_are_grouped():
 @pytest.mark.parametrize("max_physical_size", [None, 1, 3])
 def test_rate_one_takes_every_record_without_randomness(precision, num_records, max_physical_size):
     sampler = poisson_sampler(num_records, 1.0, max_physical_size)
-    assert sampler.certain and sampler.words_per_pass == 0
+    assert sampler.certain
+    assert sampler.words_per_pass == 0
     np.testing.assert_array_equal(draw_batches(sampler, 3), 1)
 
 
@@ -328,28 +335,28 @@ def test_empty_batches_happen_at_their_rate():
     assert nobody.sum() == 0
 
 
-@pytest.mark.parametrize("num_records", [MAX_RECORDS, MAX_RECORDS - 1, 10**7])
-@pytest.mark.parametrize("expected", [1, 30])
-def test_positions_never_overflow(precision, num_records, expected):
+@functools.cache
+def walk_of(num_records: int, expected: int):
+    """A sampler and its compiled walk from words and a start."""
     sampler = poisson_sampler(num_records, expected / num_records)
+    return sampler, jax.jit(lambda words, start: positions(sampler, words, start))
+
+
+@pytest.mark.parametrize(("num_records", "expected"), [(MAX_RECORDS, 1), (MAX_RECORDS - 1, 1), (MAX_RECORDS, 30)])
+def test_positions_never_overflow(precision, num_records, expected):
+    """2³⁰ records are the most: two saturated sums, or a start and a stride, would pass 2³¹."""
+    sampler, walk = walk_of(num_records, expected)
     words = step_words(streams(root_key(STREAM_SEED)).sampling, jnp.arange(1000), sampler.words_per_pass)
     for start in (0, num_records // 2, num_records - 1):
-        drawn = np.asarray(positions(sampler, words, jnp.asarray(start, jnp.int32)))
+        drawn = np.asarray(walk(words, jnp.asarray(start, jnp.int32)))
         check_order(drawn, np.full(1000, start), num_records)
         mean = expected * (num_records - start) / num_records
-        if sampler.physical_size > mean + 10 * math.sqrt(mean):
-            sizes = np.sum(drawn < num_records, axis=0)
-            assert abs(sizes.sum() - 1000 * mean) <= 4 * math.sqrt(1000 * mean) + 4
-
-
-@pytest.mark.parametrize("word", [0, 2**31, 2**32 - 1])
-def test_extreme_words_stay_in_range(precision, word):
-    for num_records in (1, 1000, MAX_RECORDS):
-        sampler = poisson_sampler(num_records, min(0.5, 5 / num_records))
-        words = jnp.full((sampler.words_per_pass, 2), word, jnp.uint32)
+        sizes = np.sum(drawn < num_records, axis=0)
+        assert abs(sizes.sum() - 1000 * mean) <= tolerance() * math.sqrt(1000 * mean) + 1
+    for word in (0, 2**31, 2**32 - 1):
         for start in (0, num_records - 1):
-            drawn = np.asarray(positions(sampler, words, jnp.asarray(start, jnp.int32)))
-            check_order(drawn, np.full(2, start), num_records)
+            drawn = np.asarray(walk(jnp.full_like(words, word), jnp.asarray(start, jnp.int32)))
+            check_order(drawn, np.full(1000, start), num_records)
 
 
 def test_more_records_than_positions_are_refused():

@@ -44,9 +44,12 @@ def relative(dtype: str) -> float:
 def test_it_is_the_sum_of_the_clipped_rows(dtype, clip_norm):
     rows, included = releases(dtype), np.arange(SLOTS) % 3 != 0
     total = compiled(jnp.asarray(rows), jnp.asarray(included), clip_norm)
-    assert total.dtype == np.dtype(dtype) and total.shape == (SIZE,)
+    assert total.dtype == np.dtype(dtype)
+    assert total.shape == (SIZE,)
     scale = np.sum(np.minimum(np.linalg.norm(rows, axis=1), clip_norm))
-    np.testing.assert_allclose(np.asarray(total), naive(rows, included, clip_norm), rtol=0, atol=relative(dtype) * scale)
+    np.testing.assert_allclose(
+        np.asarray(total), naive(rows, included, clip_norm), rtol=0, atol=relative(dtype) * scale
+    )
 
 
 @pytest.mark.parametrize("clip_norm", [1.0, float("inf")])

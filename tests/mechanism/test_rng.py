@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
+from support.statistics import assert_normal
 
 from dpvi.mechanism.rng import normals_from_words, root_key, step_words, streams
-from support.statistics import assert_normal
 
 
 def data_of(key: jax.Array) -> bytes:
@@ -45,7 +45,8 @@ def test_a_step_draws_the_same_words_however_steps_are_grouped(wide):
     with jax.enable_x64(wide):
         stream = streams(root_key(7)).noise
         together = np.asarray(step_words(stream, jnp.arange(10), 37))
-        assert together.shape == (37, 10) and np.unique(together).size == together.size
+        assert together.shape == (37, 10)
+        assert np.unique(together).size == together.size
         some = jax.jit(step_words, static_argnums=2)(stream, jnp.array([9, 5], jnp.uint32), 37)
         np.testing.assert_array_equal(np.asarray(some), together[:, [9, 5]])
         fewer = np.asarray(step_words(stream, jnp.arange(5, 6), 37))
@@ -116,7 +117,8 @@ def test_extreme_words_give_finite_normals_in_exact_pairs(x64):
     highs, lows = [0, 1, 2**31 - 1, 2**31, 2**32 - 1], [0, 2**11 - 1, 2**11, 2**32 - 1]
     words = np.array([*(high for high in highs for _ in lows), *lows * len(highs)], np.uint32)
     values = np.asarray(normals_from_words(jnp.asarray(words)))
-    assert np.all(np.isfinite(values)) and np.max(np.abs(values)) < 8.3
+    assert np.all(np.isfinite(values))
+    assert np.max(np.abs(values)) < 8.3
     sign = np.repeat(np.array([2**31, 0], np.uint32), values.size)
     mirrored = np.asarray(normals_from_words(jnp.asarray(words ^ sign)))
     np.testing.assert_array_equal(mirrored, -values)

@@ -21,7 +21,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("epsilon, delta, rate, count, adjacency, true", TABLE)
+@pytest.mark.parametrize(("epsilon", "delta", "rate", "count", "adjacency", "true"), TABLE)
 def test_noise_of_the_issue_table(epsilon, delta, rate, count, adjacency, true):
     value = noise_multiplier(epsilon, delta, rate, count, adjacency)
     digits = 5 if adjacency == "substitute" else 6
@@ -30,10 +30,16 @@ def test_noise_of_the_issue_table(epsilon, delta, rate, count, adjacency, true):
 
 
 @pytest.mark.parametrize(
-    "epsilon, delta, rate, count",
-    [(1.0, 1e-5, 0.01, 1000), (10.0, 1e-5, 0.01, 1000), (50.0, 1e-6, 0.05, 50), (1e-3, 1e-5, 0.01, 100), (2.0, 1e-5, 0.9, 1),
-     (1.0, 0.3, 0.5, 10)],
-)  # fmt: skip
+    ("epsilon", "delta", "rate", "count"),
+    [
+        (1.0, 1e-5, 0.01, 1000),
+        (10.0, 1e-5, 0.01, 1000),
+        (50.0, 1e-6, 0.05, 50),
+        (1e-3, 1e-5, 0.01, 100),
+        (2.0, 1e-5, 0.9, 1),
+        (1.0, 0.3, 0.5, 10),
+    ],
+)
 @pytest.mark.parametrize("adjacency", ["add_remove", "substitute"])
 def test_round_trip_is_on_the_safe_side(epsilon, delta, rate, count, adjacency):
     multiplier = noise_multiplier(epsilon, delta, rate, count, adjacency)
@@ -42,7 +48,7 @@ def test_round_trip_is_on_the_safe_side(epsilon, delta, rate, count, adjacency):
     assert accounting.epsilon(smaller, delta, rate, count, adjacency) > epsilon
 
 
-@pytest.mark.parametrize("adjacency, sensitivity", [("add_remove", 1), ("substitute", 2)])
+@pytest.mark.parametrize(("adjacency", "sensitivity"), [("add_remove", 1), ("substitute", 2)])
 def test_without_sampling_the_answer_is_the_closed_form(adjacency, sensitivity):
     multiplier = noise_multiplier(1.0, 1e-5, 1.0, 25, adjacency)
     assert gaussian_epsilon(sensitivity * 5 / multiplier, 1e-5) == pytest.approx(1.0, rel=1e-10)

@@ -24,7 +24,7 @@ def test_case_of_the_reference():
     assert "Void" in found["advanced"].note
 
 
-@pytest.mark.parametrize("adjacency, sensitivity", [("add_remove", 1), ("substitute", 2)])
+@pytest.mark.parametrize(("adjacency", "sensitivity"), [("add_remove", 1), ("substitute", 2)])
 def test_advanced_composition_is_the_formula_of_the_poster(adjacency, sensitivity):
     sigma, delta, q, steps = 40.0, 1e-5, 0.02, 1000
     extra = delta / 2

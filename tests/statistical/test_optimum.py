@@ -70,7 +70,7 @@ def test_conjugate_regression_matches_its_closed_form(family):
 
 @pytest.mark.usefixtures("x64")
 def test_beta_bernoulli_matches_the_elbo_optimum_by_quadrature():
-    successes, failures = 7, 5
+    successes, failures = 4, 1
 
     def beta_bernoulli(y):
         rate = numpyro.sample("rate", dist.Beta(2.0, 3.0))
@@ -90,10 +90,10 @@ def test_beta_bernoulli_matches_the_elbo_optimum_by_quadrature():
     optimum = minimize(negative_elbo, [0.0, -1.0], args=((2.0, 3.0),), tol=1e-10).x
     y = np.array([1] * successes + [0] * failures)
     found = run_to_optimum(beta_bernoulli, (y,), dpvi.MeanField(scale="exp")).distribution
-    assert abs(found.mean[0] - optimum[0]) < 0.005
-    assert abs(np.log(found.scale[0]) - optimum[1]) < 0.02
+    assert abs(found.mean[0] - optimum[0]) < 0.02
+    assert abs(np.log(found.scale[0]) - optimum[1]) < 0.03
     without_jacobian = minimize(negative_elbo, [0.0, -1.0], args=((1.0, 2.0),), tol=1e-10).x
-    assert abs(found.mean[0] - without_jacobian[0]) > 0.02
+    assert abs(found.mean[0] - without_jacobian[0]) > 0.1
 
 
 def test_the_optimum_is_that_of_numpyro_svi():

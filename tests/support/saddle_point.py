@@ -20,7 +20,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 _WEIGHT_FLOOR = 90.0  # nats below the peak at which the integrand over outputs is cut
+_BEFORE_SADDLE = 0.85
 _BLOCK = 64  # contour points evaluated at once
+_MOST_TERMS = 1_000_000
 
 
 class Step(NamedTuple):
@@ -33,22 +35,39 @@ class Step(NamedTuple):
 
 def delta(steps: Sequence[Step], epsilon: float, adjacency: str = "add_remove", tolerance: float = 1e-9) -> float:
     """δ(ε) of a composition, the worse of both directions, to about ``tolerance`` relative."""
-    directions = ("remove", "add") if adjacency == "add_remove" else ("substitute",)
-    return max(one_sided_delta(steps, epsilon, direction, tolerance) for direction in directions)
+    if adjacency == "substitute":
+        return one_sided_delta(steps, epsilon, "substitute", tolerance)
+    remove = one_sided_delta(steps, epsilon, "remove", tolerance)
+    # Where a Chernoff bound already rules the other direction out, its long contour is not worth walking.
+    if _upper_bound(steps, epsilon, "add") < remove:
+        return remove
+    return max(remove, one_sided_delta(steps, epsilon, "add", tolerance))
 
 
 def one_sided_delta(steps: Sequence[Step], epsilon: float, direction: str, tolerance: float = 1e-9) -> float:
     """δ(ε) in one direction: ``"remove"``, ``"add"`` or ``"substitute"``."""
-    shift = _saddle(steps, epsilon, direction)
-    if shift is None:
+    saddle = _saddle(steps, epsilon, direction)
+    if saddle is None:
         return 0.0
+    # A little before the saddle, rare huge losses have not yet taken over the integrand: their narrow peak would need
+    # a much finer step, and a sum that misses it can agree with itself at two step lengths and still be wrong.
+    shift = _BEFORE_SADDLE * saddle
     previous, spacing, step_length = math.inf, 1.0, 0.5 / _tilted_scale(steps, epsilon, direction, shift)
-    for _ in range(12):
-        value = _contour(steps, epsilon, direction, shift, spacing, step_length, tolerance)
+    for _ in range(16):
+        value = _contour(steps, epsilon, direction, shift, (spacing, step_length), tolerance)
         if abs(value - previous) <= tolerance * abs(value):
             return value
-        previous, spacing, step_length = value, spacing / 1.5, step_length / 2
+        previous, spacing, step_length = value, spacing / 1.3, step_length / 1.7
     raise ArithmeticError(f"The saddle-point oracle did not converge for {steps}, epsilon {epsilon}, {direction}.")
+
+
+def _upper_bound(steps: Sequence[Step], epsilon: float, direction: str) -> float:
+    """δ(ε) ≤ M(c) exp(-cε) / (1 + c) for any c > 0."""
+    saddle = _saddle(steps, epsilon, direction)
+    if saddle is None:
+        return 0.0
+    height = float(np.real(_exponent(steps, epsilon, direction, np.array([saddle]), 1.0)[0]))
+    return math.exp(min(0.0, height + math.log(saddle)))
 
 
 def _exponent(steps: Sequence[Step], epsilon: float, direction: str, points: np.ndarray, spacing: float) -> np.ndarray:
@@ -60,21 +79,23 @@ def _exponent(steps: Sequence[Step], epsilon: float, direction: str, points: np.
 
 
 def _log_moment(step: Step, direction: str, points: np.ndarray, spacing: float) -> np.ndarray:
-    """log E[exp(sL)] of one step by a trapezoid sum over outputs."""
-    sigma, largest = step.noise_multiplier, float(np.max(np.real(points)))
-    reach = largest + 2 + 16 * sigma
+    """log E[exp(sL)] of one step by a trapezoid sum over outputs; all ``points`` share their real part."""
+    sigma, shift = step.noise_multiplier, float(np.real(points[0]))
     # The loss changes by at most 1/σ² (2/σ² under substitution) per unit of output: far up the contour the sum must
     # still resolve exp(i y L), or it repeats itself instead of decaying.
     height = max(1.0, float(np.max(np.abs(np.imag(points)))))
     interval = spacing * min(0.3 * sigma, 0.3 * sigma**2, 1.5 * sigma**2 / height)
-    outputs = np.arange(-reach, reach, interval)
+    reach = shift + 2 + 16 * sigma
+    coarse = np.arange(-reach, reach, 0.25 * sigma)
+    log_base, loss = _loss(step, direction, coarse)
+    weights = log_base + shift * loss
+    kept = coarse[weights > weights.max() - _WEIGHT_FLOOR]
+    outputs = np.arange(kept[0] - sigma, kept[-1] + sigma, interval)
     log_base, loss = _loss(step, direction, outputs)
-    weights = log_base + np.real(points[0]) * loss
-    keep = weights > weights.max() - _WEIGHT_FLOOR
-    log_base, loss = log_base[keep], loss[keep]
-    peak = weights.max()
-    terms = np.exp(log_base - peak + np.outer(points, loss))
-    sums = terms.sum(axis=-1)
+    peak = float(np.max(log_base + shift * loss))
+    rows = max(1, _MOST_TERMS // len(outputs))
+    chunks = [points[start : start + rows] for start in range(0, len(points), rows)]
+    sums = np.concatenate([np.exp(log_base - peak + np.outer(chunk, loss)).sum(axis=-1) for chunk in chunks])
     return peak + np.log(np.where(sums == 0, 1e-300, sums) * interval)  # cancels to exactly 0 far up the contour
 
 
@@ -101,10 +122,8 @@ def _log_ratio(rate: float, exponent: np.ndarray) -> np.ndarray:
 
 def _saddle(steps: Sequence[Step], epsilon: float, direction: str) -> float | None:
     """The positive real point where the integrand is smallest along the axis, or None when δ(ε) is zero."""
-    if direction == "add" and all(step.sampling_rate < 1 for step in steps):
-        # The loss of adding a record never exceeds -log(1 - rate) per step.
-        if epsilon >= sum(-step.count * math.log1p(-step.sampling_rate) for step in steps):
-            return None
+    if direction == "add" and epsilon >= sum(_largest_loss_of_adding(step) for step in steps):
+        return None
 
     def height(log_point: float) -> float:
         return float(np.real(_exponent(steps, epsilon, direction, np.array([math.exp(log_point)]), 1.0)[0]))
@@ -118,6 +137,10 @@ def _saddle(steps: Sequence[Step], epsilon: float, direction: str) -> float | No
     return math.exp(found.x)
 
 
+def _largest_loss_of_adding(step: Step) -> float:
+    return -step.count * math.log1p(-step.sampling_rate) if step.sampling_rate < 1 else math.inf
+
+
 def _tilted_scale(steps: Sequence[Step], epsilon: float, direction: str, shift: float) -> float:
     """Width of the integrand's peak, as a standard deviation of the tilted loss."""
     gap = 1e-3 * shift
@@ -128,10 +151,15 @@ def _tilted_scale(steps: Sequence[Step], epsilon: float, direction: str, shift: 
 
 
 def _contour(
-    steps: Sequence[Step], epsilon: float, direction: str, shift: float, spacing: float, step_length: float, tolerance: float
+    steps: Sequence[Step],
+    epsilon: float,
+    direction: str,
+    shift: float,
+    resolution: tuple[float, float],
+    tolerance: float,
 ) -> float:
     """Trapezoid sum up the line Re s = shift, block by block, until a long stretch adds nothing."""
-    total, start, quiet = 0.0, 0, 0
+    (spacing, step_length), total, start, quiet = resolution, 0.0, 0, 0
     while quiet < 4 and start < 400_000:
         points = shift + 1j * step_length * np.arange(start, start + _BLOCK)
         values = np.exp(_exponent(steps, epsilon, direction, points, spacing))

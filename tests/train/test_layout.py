@@ -60,6 +60,8 @@ def test_pieces_cover_every_stretch_once(num_steps, bytes_per_step, cuts):
     assert covered == list(range(num_steps))
 
 
-@pytest.mark.parametrize(("length", "expected"), [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (6, 6), (7, 6), (11, 8), (12, 12)])
+@pytest.mark.parametrize(
+    ("length", "expected"), [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (6, 6), (7, 6), (11, 8), (12, 12)]
+)
 def test_block_lengths_can_be_halved(length, expected):
     assert chunk._round_down(length) == expected

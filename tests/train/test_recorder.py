@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +37,7 @@ def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: froze
     lanes = rows.iterate.shape[0]
     target = Recorder(layout, Row(*(np.zeros(size, np.float32) for size in SIZES)), lanes)
     edges = [0, *stops, layout.num_steps]
-    for stretch, (start, stop) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
         for chunk, first, last in _pieces(layout, start, stop):
             base = chunk * layout.chunk_length
 

@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     print(plan.guarantee, end="\n\n")
     result = dpvi.fit(model, data, plan, seed=arguments.seed)
-    without_privacy = dpvi.plan_nonprivate(sampling_rate=0.02, num_steps=4000)
+    without_privacy = dpvi.plan_nonprivate(sampling_rate=1.0, num_steps=2000)
     reference = dpvi.fit(model, data, without_privacy, seed=0, progress=False)
     posteriors = {
         "non-private": reference.posterior("average"),

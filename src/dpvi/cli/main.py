@@ -1,7 +1,7 @@
 """Entry point of the ``dpvi`` command.
 
-A command is a module with ``add_parser(subparsers)``, which declares its arguments and sets ``func`` to the function that
-runs it. Numerical packages are imported inside that function, so that ``dpvi --help`` answers at once.
+A command is a module with ``add_parser(subparsers)``, which declares its arguments and sets ``func`` to the function
+that runs it. Numerical packages are imported inside that function, so that ``dpvi --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _FAILURE = 2
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
-        prog="dpvi", description="Bayesian inference under differential privacy: plan, fit, and publish with a guarantee."
+        prog="dpvi",
+        description="Bayesian inference under differential privacy: plan, fit, and publish with a guarantee.",
     )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="command", required=True)
     for command in COMMANDS:

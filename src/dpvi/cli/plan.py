@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "plan",
         help="turn a privacy budget into noise, or check a stored plan",
-        description="Turn a privacy budget into a noise multiplier and a guarantee, or check the claim of a stored plan.",
+        description="Turn a privacy budget into noise and a guarantee, or check the claim of a stored plan.",
     )
     parser.add_argument("--epsilon", type=float, help="budget; the noise is calibrated to it")
     parser.add_argument("--noise-multiplier", type=float, help="noise over clip norm; epsilon is computed from it")
@@ -94,12 +94,16 @@ def _comparison(plan: Plan) -> list[str]:
     if len(plan.releases) > 1 or not plan.private:
         raise ValueError("Accountants are compared for private plans with gradients only; leave --compare out.")
     if plan.epsilon == 0:
-        raise ValueError("This plan spends epsilon = 0 at its delta, so there is nothing to compare; leave --compare out.")
+        raise ValueError(
+            "This plan spends epsilon = 0 at its delta, so there is nothing to compare; leave --compare out."
+        )
     setting = (plan.delta, plan.sampling_rate, plan.num_steps, plan.adjacency)
     claimed, needed = compare(plan.noise_multiplier, *setting), compare_noise(plan.epsilon, *setting)
     rows = [("accountant", "kind", "epsilon for this noise", f"noise for epsilon {plan.epsilon:.4g}", "note")]
     for claim, need in zip(claimed, needed, strict=True):
-        rows.append((claim.method, claim.kind, f"{claim.epsilon:.6g}", f"{need.noise_multiplier:.6g}", _note(claim, need)))
+        rows.append(
+            (claim.method, claim.kind, f"{claim.epsilon:.6g}", f"{need.noise_multiplier:.6g}", _note(claim, need))
+        )
     return _align(rows)
 
 

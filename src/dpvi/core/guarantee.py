@@ -53,8 +53,8 @@ class Guarantee:
             factor = f" = {math.exp(self.epsilon):.4g}" if self.epsilon <= 20 else ""
             change = _NEIGHBOURS[self.adjacency].format(unit=self.unit)
             text = (
-                f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {change} changes the probability of "
-                f"any outcome by a factor of at most exp({self.epsilon:.6g}){factor}, "
+                f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {change} changes the "
+                f"probability of any outcome by a factor of at most exp({self.epsilon:.6g}){factor}, "
                 f"except with probability {self.delta:.3g}. Computed by {self.accountant}."
             )
         if self.assumptions:

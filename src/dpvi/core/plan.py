@@ -20,9 +20,12 @@ from dpvi.core.guarantee import Guarantee
 FORMAT_VERSION = 1
 GRADIENTS = "gradients"
 
-_POISSON = "Each release samples every record independently (Poisson sampling) and adds Gaussian noise to a clipped sum."
+_POISSON = (
+    "Each release samples every record independently (Poisson sampling) and adds Gaussian noise to a clipped sum."
+)
 _PUBLIC_SETTINGS = (
-    "Every setting (model, prior, clip norm, sampling rate, number of steps, column levels and bounds) was chosen without looking at the records."
+    "Every setting (model, prior, clip norm, sampling rate, number of steps, column levels and bounds) was chosen "
+    "without looking at the records."
 )
 _FLOATS = "Noise is drawn and added in floating point; attacks on the last bits and timing are outside the statement."
 
@@ -79,7 +82,9 @@ class Plan:
     def _check_budget(self) -> None:
         # Zero is a legal ε here (a large δ can make it so), infinity is the plan that promises nothing.
         if not validation.number("epsilon", self.epsilon) >= 0:
-            raise ValueError(f"A plan's epsilon must be at least 0, or infinite for a plan without privacy, got {self.epsilon!r}.")
+            raise ValueError(
+                f"A plan's epsilon must be at least 0, or infinite for a plan without privacy, got {self.epsilon!r}."
+            )
         if self.private:
             validation.delta(self.delta)
         if self.num_records is not None:
@@ -139,13 +144,15 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
-        content = _map_floats(dict(content), lambda x: math.inf if x == "inf" else x)
-        version = content.pop("format_version", None)
+        fields: dict[str, Any] = _map_floats(content, lambda x: math.inf if x == "inf" else x)
+        version = fields.pop("format_version", None)
         if version != FORMAT_VERSION:
-            raise ValueError(f"This file holds a plan of format {version!r}; this version of dpvi reads format {FORMAT_VERSION}.")
+            raise ValueError(
+                f"This file holds a plan of format {version!r}; this version of dpvi reads format {FORMAT_VERSION}."
+            )
         try:
-            releases = tuple(GaussianRelease(**release) for release in content.pop("releases"))
-            return cls(releases=releases, **content)
+            releases = tuple(GaussianRelease(**release) for release in fields.pop("releases"))
+            return cls(releases=releases, **fields)
         except (KeyError, TypeError) as error:
             raise ValueError(f"This is not a complete dpvi plan ({error}). Write plans with Plan.save.") from None
 

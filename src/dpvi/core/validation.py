@@ -14,15 +14,14 @@ class PrivacyWarning(UserWarning):
 
 def number(name: str, value: Any) -> float:
     """Return ``value`` as a float: Python and array scalars, but no strings, booleans or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        try:
-            value = float(value.item())  # 0-d arrays of any library
-        except (AttributeError, TypeError, ValueError):
-            raise TypeError(f"{name} must be a number, got {value!r}.") from None
+    scalar: Any = value
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     try:
-        return float(value)
+        return float(scalar if plain else scalar.item())  # 0-d arrays of any library
+    except (AttributeError, TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}.") from None
     except OverflowError:
-        raise ValueError(f"{name} must fit a floating-point number, got an integer of {value.bit_length()} bits.") from None
+        raise ValueError(f"{name} must fit a floating-point number, got an integer that does not.") from None
 
 
 def positive(name: str, value: Any, why: str = "") -> float:
@@ -51,7 +50,8 @@ def sampling_rate(value: Any) -> float:
     checked = number("sampling_rate", value)
     if not 0 < checked <= 1:
         raise ValueError(
-            f"sampling_rate must lie in (0, 1], got {value!r}. It is the probability with which each record enters a step."
+            f"sampling_rate must lie in (0, 1], got {value!r}. "
+            "It is the probability with which each record enters a step."
         )
     return checked
 
@@ -69,7 +69,9 @@ def num_records(value: Any) -> int:
     """Check a declared, public number of records."""
     checked = number("num_records", value)
     if not (checked.is_integer() and checked >= 1):
-        raise ValueError(f"num_records must be a whole number of at least 1, or None when it is not public, got {value!r}.")
+        raise ValueError(
+            f"num_records must be a whole number of at least 1, or None when it is not public, got {value!r}."
+        )
     return int(checked)
 
 
@@ -79,7 +81,9 @@ def clip_norm(value: Any) -> float:
 
 def noise_multiplier(value: Any) -> float:
     return positive(
-        "noise_multiplier", value, "For a run without privacy use dpvi.plan_nonprivate(...), which says so in its guarantee."
+        "noise_multiplier",
+        value,
+        "For a run without privacy use dpvi.plan_nonprivate(...), which says so in its guarantee.",
     )
 
 

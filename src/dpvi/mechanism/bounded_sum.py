@@ -29,10 +29,15 @@ def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float) -> j
     finite = factor > 0
     weights = jnp.where(included & finite, factor, 0)
 
-    def weighted_sum(releases: jax.Array) -> jax.Array:
-        return jnp.matmul(weights, releases, precision=jax.lax.Precision.HIGHEST)
+    def weighted_sum(rows: jax.Array) -> jax.Array:
+        return jnp.matmul(weights, rows, precision=jax.lax.Precision.HIGHEST)
 
-    # zero times a non-finite number is not zero, so such rows must go, but looking for them is rarely worth a pass
+    # Zero times a non-finite number is not zero, so a bad row shows in the plain sum, whatever its weight; only then
+    # is it worth a pass over all rows to blank it.
+    total = weighted_sum(releases)
     return jax.lax.cond(
-        jnp.all(finite), weighted_sum, lambda rows: weighted_sum(jnp.where(finite[:, None], rows, 0)), releases
+        jnp.isfinite(jnp.sum(total)),
+        lambda rows: total,
+        lambda rows: weighted_sum(jnp.where(finite[:, None], rows, 0)),
+        releases,
     )

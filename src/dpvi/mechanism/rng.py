@@ -34,7 +34,9 @@ def root_key(seed: int | None) -> jax.Array:
     if seed is None:
         material = secrets.token_bytes(4 * KEY_WORDS)
     elif isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"seed must be a whole number or None, got {seed!r}. None takes 256 bits from the operating system.")
+        raise TypeError(
+            f"seed must be a whole number or None, got {seed!r}. None takes 256 bits from the operating system."
+        )
     else:
         material = hashlib.sha256(f"dpvi seed {int(seed)}".encode()).digest()
     return _wrap(material)

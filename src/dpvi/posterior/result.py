@@ -74,7 +74,7 @@ class Result:
     def _bijections(self) -> Any:
         if self.model is not None:
             return self.model
-        if needs_model(self.sites):
+        if needs_model(self.sites) or not self.sites:  # a model of one's own need not list its sites
             raise ValueError(
                 "Only the model knows how to map some of its parameters to their supports; load the result with "
                 "Result.load(path, model=model)."

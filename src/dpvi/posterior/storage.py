@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -52,16 +51,25 @@ def save(result: Any, path: Path) -> None:
 
 def load(path: Path) -> dict[str, Any]:
     """Read the fields of a result."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(arrays.pop(_HEADER).tobytes().decode())
-    except (KeyError, ValueError, zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise ValueError(f"{path} is not a dpvi result, or it is damaged.") from None
-    if header.get("format") != "dpvi result" or header.get("format_version") != FORMAT_VERSION:
-        raise ValueError(f"{path} is not a dpvi result of format {FORMAT_VERSION}, which this version reads.")
+    with open(path, "rb") as file:  # a file that is missing or may not be read says so itself
+        try:
+            header, arrays = _read(file)
+            if header["format"] != "dpvi result" or header["format_version"] != FORMAT_VERSION:
+                raise ValueError("another format")
+            return _fields(header, arrays)
+        except Exception:  # what a damaged archive raises depends on where the damage is
+            raise ValueError(
+                f"{path} is not a dpvi result of format {FORMAT_VERSION}, which this version reads, or it is damaged."
+            ) from None
+
+
+def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    with np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    return json.loads(arrays.pop(_HEADER).tobytes().decode()), arrays
+
+
+def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     plan = Plan.from_dict(header["plan"])
     family = dict(header["family"])
     guarantee: Guarantee = dataclasses.replace(plan.guarantee, assumptions=tuple(header["assumptions"]))

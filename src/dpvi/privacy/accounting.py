@@ -41,7 +41,7 @@ _MOST_STEP_POINTS = 250_000
 _MOST_POINTS = 8_000_000  # about 50 bytes each at the peak of the transform
 _TRUNCATION = 1e-15
 _LARGE_COUNT = 100_000
-# Rounding in the transforms moves δ by about 2e-17 per composed step (measured to 4e5 steps); this allows five times that.
+# Rounding in dp-accounting's transforms can move δ by about 2e-17 per composed step; this allows five times that.
 _ROUNDING_PER_STEP = 1e-16
 
 
@@ -158,8 +158,8 @@ def check_delta(delta: float, releases: Sequence[GaussianRelease]) -> None:
     smallest = max(SMALLEST_DELTA, 4 * _rounding(releases))
     if not _unsampled(releases) and delta < smallest:
         raise ValueError(
-            f"delta must be at least {smallest:.2g} for these releases, got {delta:.3g}: below that rounding errors are as "
-            "large as delta itself. Choose a larger delta, fewer steps, or sampling_rate=1, which has a closed form."
+            f"delta must be at least {smallest:.2g} for these releases, got {delta:.3g}: below that rounding errors "
+            "are as large as delta itself. Choose a larger delta, fewer steps, or sampling_rate=1 (closed form)."
         )
 
 
@@ -188,17 +188,22 @@ def _compose(releases: Sequence[GaussianRelease], adjacency: str) -> Any:
     releases = _merge(releases, adjacency)
     interval = grid_interval(releases, adjacency)
     for _ in range(12):
-        pmfs = [_compose_direction(pld_pmf, releases, direction, interval) for direction in privacy_loss.directions(adjacency)]
+        pmfs = [
+            _compose_direction(pld_pmf, releases, direction, interval)
+            for direction in privacy_loss.directions(adjacency)
+        ]
         if all(pmf is not None for pmf in pmfs):
             return distribution.PrivacyLossDistribution(*pmfs)
         interval *= 2
     raise ValueError(
-        "These releases are too many, or their noise_multiplier is too small, for the accountant's memory: the privacy loss "
-        "spans more than any useful epsilon. Use a larger noise_multiplier or fewer steps."
+        "These releases are too many, or their noise_multiplier is too small, for the accountant's memory: the privacy "
+        "loss spans more than any useful epsilon. Use a larger noise_multiplier or fewer steps."
     )
 
 
-def _compose_direction(pld_pmf: Any, releases: Sequence[GaussianRelease], direction: str, interval: float) -> Any | None:
+def _compose_direction(
+    pld_pmf: Any, releases: Sequence[GaussianRelease], direction: str, interval: float
+) -> Any | None:
     """Composition in one direction, or None where the grid would not fit in memory."""
     total, points = None, 0
     for release in releases:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from scipy.optimize import brentq
-
 from dpvi.core import validation
 from dpvi.core.plan import GaussianRelease
 from dpvi.privacy import accounting
-from dpvi.privacy.gaussian import gaussian_signal, limit_noise_multiplier, limit_signal
+from dpvi.privacy.gaussian import find_root, gaussian_signal, limit_noise_multiplier, limit_signal
 
 RELATIVE_TOLERANCE = 2e-5
 _SMALLEST, _LARGEST = 0.01, 1e12
@@ -78,8 +76,8 @@ def release_noise_multiplier(
     accounting.check_delta(delta, [*others, accounting.single_release(1.0, rate, count)])
     if others and accounting.plan_delta(others, epsilon, adjacency) >= delta:
         raise ValueError(
-            f"The other releases alone already spend epsilon = {epsilon:g} at delta = {delta:g}, so no noise on this one can "
-            "meet the budget. Give them more noise or raise epsilon."
+            f"The other releases alone already spend epsilon = {epsilon:g} at delta = {delta:g}, so no noise on this "
+            "one can meet the budget. Give them more noise or raise epsilon."
         )
     if rate == 1 and all(release.sampling_rate == 1 for release in others):
         left = gaussian_signal(epsilon, delta) ** 2 - limit_signal(others, adjacency) ** 2
@@ -119,7 +117,7 @@ def smallest_safe(spent: Callable[[float], float], budget: float, start: float) 
         return known[log_value]
 
     low, high = _bracket(excess, math.log(start))
-    root = high if excess(high) == 0 else float(brentq(excess, low, high, xtol=RELATIVE_TOLERANCE / 8, rtol=1e-12))
+    root = high if excess(high) == 0 else find_root(excess, low, high, RELATIVE_TOLERANCE / 8)
     nudge = RELATIVE_TOLERANCE / 8
     while excess(root) > 0:
         root, nudge = root + nudge, 2 * nudge

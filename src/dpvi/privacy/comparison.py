@@ -9,9 +9,9 @@
       δ_subs = (δ - δ') / (T κ)            ε_subs = s √(2 ln(1.25/δ_subs)) / σ
       ε_iter = ln(1 + κ (exp(ε_subs) - 1))  ε_tot  = √(2 T ln(1/δ')) ε_iter + T ε_iter (exp(ε_iter) - 1)
 
-  The poster adds noise of variance 4 c² σ_δ² for sensitivity 2c (substitution): its σ_δ is our σ/2. Under add/remove the
-  sensitivity is c and σ_δ = σ. The classical Gaussian bound behind ε_subs holds only for ε_subs ≤ 1; beyond, the figure is
-  what the formula gives and no bound.
+  The poster adds noise of variance 4 c² σ_δ² for sensitivity 2c (substitution): its σ_δ is our σ/2. Under add/remove
+  the sensitivity is c and σ_δ = σ. The classical Gaussian bound behind ε_subs holds only for ε_subs ≤ 1; beyond, the
+  figure is what the formula gives and no bound.
 
 References
 ----------
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dpvi.core import validation
 from dpvi.core.plan import GaussianRelease
@@ -150,13 +150,14 @@ def _group_epsilon(single: Callable[[float], float], delta: float) -> float:
     return math.inf
 
 
-def _renyi_accountant(release: GaussianRelease):  # noqa: ANN202 - the type lives in an optional package
+def _renyi_accountant(release: GaussianRelease) -> Any:
     try:
         import dp_accounting
         from dp_accounting import rdp
     except ImportError:
         raise ImportError(
-            "Comparing accountants needs the package dp-accounting; install it with pip install 'dp-accounting>=0.6,<0.7'."
+            "Comparing accountants needs the package dp-accounting; install it with "
+            "pip install 'dp-accounting>=0.6,<0.7'."
         ) from None
     event = dp_accounting.GaussianDpEvent(release.noise_multiplier)
     if release.sampling_rate < 1:
@@ -174,7 +175,9 @@ def _advanced_composition(release: GaussianRelease, delta: float, adjacency: str
         return _Figure(math.inf, "bound", "Overflows: the noise is far too small for this bound.")
     total = math.sqrt(2 * count * math.log(1 / extra)) * each + count * each * math.expm1(each)
     if subset > 1:
-        return _Figure(total, "estimate", f"Void: epsilon_subs = {subset:.3g} > 1 is outside the classical Gaussian bound.")
+        return _Figure(
+            total, "estimate", f"Void: epsilon_subs = {subset:.3g} > 1 is outside the classical Gaussian bound."
+        )
     return _Figure(total, "bound", "As on the DP-ADVI poster, with delta' = delta/2.")
 
 

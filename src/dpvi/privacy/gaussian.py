@@ -8,7 +8,8 @@ and nothing more.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
@@ -16,6 +17,13 @@ from scipy.special import log_ndtr
 from dpvi.core.plan import GaussianRelease
 
 _ROUND_UP = 1 + 1e-12  # covers the root finder and the last bits, so that a bound stays a bound
+
+
+def find_root(function: Callable[[float], float], low: float, high: float, absolute: float = 1e-300) -> float:
+    """Root between two points of opposite sign, to 1e-13 relative or to ``absolute``."""
+    # SciPy's annotations fit neither its plain float result nor a plain float tolerance.
+    root: Any = brentq(function, low, high, xtol=absolute, rtol=1e-13)  # pyright: ignore[reportArgumentType]
+    return float(root)
 
 
 def sensitivity(adjacency: str) -> float:
@@ -54,8 +62,7 @@ def gaussian_epsilon(signal: float, delta: float) -> float:
     if gaussian_delta(signal, 0.0) <= delta:
         return 0.0
     upper = signal**2 / 2 + signal * math.sqrt(2 * math.log(1 / delta)) + 1e-12
-    root = brentq(lambda value: gaussian_delta(signal, value) - delta, 0.0, upper, xtol=1e-300, rtol=1e-13)
-    return float(root) * _ROUND_UP
+    return find_root(lambda value: gaussian_delta(signal, value) - delta, 0.0, upper) * _ROUND_UP
 
 
 def gaussian_signal(epsilon: float, delta: float) -> float:
@@ -71,8 +78,7 @@ def gaussian_signal(epsilon: float, delta: float) -> float:
         low /= 2
     while gaussian_delta(high, epsilon) < delta:
         high *= 2
-    root = brentq(lambda value: gaussian_delta(value, epsilon) - delta, low, high, xtol=1e-300, rtol=1e-13)
-    return float(root) / _ROUND_UP
+    return find_root(lambda value: gaussian_delta(value, epsilon) - delta, low, high) / _ROUND_UP
 
 
 def limit_signal(releases: Iterable[GaussianRelease], adjacency: str) -> float:

@@ -70,7 +70,9 @@ def plan(
     True
     """
     if (epsilon is None) == (noise_multiplier is None):
-        raise ValueError("Give exactly one of epsilon (the noise is calibrated) and noise_multiplier (epsilon is computed).")
+        raise ValueError(
+            "Give exactly one of epsilon (the noise is calibrated) and noise_multiplier (epsilon is computed)."
+        )
     adjacency, delta = validation.adjacency(adjacency), validation.delta(delta)
     multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
     gradients = _gradients(sampling_rate, num_steps, multiplier, validation.clip_norm(clip_norm))
@@ -119,8 +121,8 @@ def verify(plan: Plan) -> float:
 
     Guarantees
     ----------
-    If it returns, the statement ``plan.guarantee`` is true of the releases the plan lists (up to 1e-6 relative in ε, for
-    rounding on another machine).
+    If it returns, the statement ``plan.guarantee`` is true of the releases the plan lists (up to 1e-6 relative in ε,
+    for rounding on another machine).
 
     Examples
     --------
@@ -133,8 +135,8 @@ def verify(plan: Plan) -> float:
     spent = accounting.plan_epsilon(plan.releases, plan.delta, plan.adjacency)
     if spent > plan.epsilon * (1 + _SLACK):
         raise ValueError(
-            f"The plan claims epsilon = {plan.epsilon:.6g} at delta = {plan.delta:.3g}, but its releases spend {spent:.6g}. "
-            "The file was changed or made by other means; make a new plan with dpvi.plan(...)."
+            f"The plan claims epsilon = {plan.epsilon:.6g} at delta = {plan.delta:.3g}, but its releases spend "
+            f"{spent:.6g}. The file was changed or made by other means; make a new plan with dpvi.plan(...)."
         )
     return spent
 
@@ -143,8 +145,8 @@ def warn_about_delta(plan_delta: float, num_records: int) -> None:
     """Warn on the console when δ is not below one over the number of records (which the message does not contain)."""
     if num_records > 0 and plan_delta >= 1 / num_records:
         warnings.warn(
-            f"delta = {plan_delta:g} is at least one over the number of records. A mechanism that publishes a random record "
-            "in full satisfies such a delta; choose one well below it.",
+            f"delta = {plan_delta:g} is at least one over the number of records. A mechanism that publishes a random "
+            "record in full satisfies such a delta; choose one well below it.",
             PrivacyWarning,
             stacklevel=2,
         )
@@ -175,8 +177,9 @@ def _with_epsilon(draft: Plan) -> Plan:
 def _warn_about_epsilon(epsilon: float) -> None:
     if epsilon > LARGE_EPSILON:
         warnings.warn(
-            f"epsilon = {epsilon:g} is above {LARGE_EPSILON:g}: one record may change the odds of an outcome by a factor of "
-            "exp(epsilon), more than 20,000, so the formal guarantee says little. Aim for 1 or below where the data allow it.",
+            f"epsilon = {epsilon:g} is above {LARGE_EPSILON:g}: one record may change the odds of an outcome by a "
+            "factor of exp(epsilon), more than 20,000, so the formal guarantee says little. "
+            "Aim for 1 or below where the data allow it.",
             PrivacyWarning,
             stacklevel=3,
         )

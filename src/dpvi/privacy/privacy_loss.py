@@ -6,8 +6,8 @@ The worst case of a release is one-dimensional: with clip norm 1, noise σ and s
     add          P = N(0, σ²)                         Q = (1-κ) N(0, σ²) + κ N(1, σ²)
     substitute   P = (1-κ) N(0, σ²) + κ N(1, σ²)      Q = (1-κ) N(0, σ²) + κ N(-1, σ²)
 
-and the loss is L = log P/Q at an output drawn from P. "Connect the dots" moves the mass of every loss l between the grid
-points a and a + h to those two points so that both its P mass and its Q mass are kept: the share
+and the loss is L = log P/Q at an output drawn from P. "Connect the dots" moves the mass of every loss l between the
+grid points a and a + h to those two points so that both its P mass and its Q mass are kept: the share
 (1 - exp(a - l)) / (1 - exp(-h)) moves up. dp-accounting takes those shares from second differences of δ(ε), which for
 fine grids cancel (a mass error of 6e-5 at h = 1.6e-5 and 4e5 steps); here they are sums of positive numbers.
 
@@ -97,7 +97,7 @@ def discretise(noise_multiplier: float, sampling_rate: float, direction: str, in
     size = highest - lowest + 1
     masses = np.bincount(below - lowest + 1, mass * share, size)
     masses += np.bincount(below - lowest, mass * (1 - share), size)
-    # Rounding is relative to each mass, so it is covered by scaling up; as an infinite loss it would cost δ num_steps times.
+    # Rounding is relative to each mass, so scaling up covers it; as an infinite loss it would cost δ once per step.
     masses *= _ROUND_UP / float(masses.sum())
     # Outputs with small losses were cut off as well; counting them as infinite losses only errs upward.
     return DiscreteLoss(lowest, masses, 2 * float(ndtr(-_REACH)))

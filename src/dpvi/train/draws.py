@@ -12,28 +12,29 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpvi.data.sampling import PoissonSampler, positions
+from dpvi.data.sampling import PoissonSampler, is_complete, positions
 from dpvi.mechanism.rng import Streams, normals_from_words, step_words
 
 
 class Draws(NamedTuple):
-    """One row per step of a chunk."""
+    """What one step draws; for a chunk, with a leading axis of steps."""
 
-    positions: jax.Array  # (steps, slots) int32: sampled records of the first pass
-    noise: jax.Array  # (steps, r): standard normals for the mechanism
-    eta: jax.Array  # (steps, K, base): standard normals for the variational draw
+    positions: jax.Array  # (slots,) int32: sampled records of the first pass
+    noise: jax.Array  # (r,): standard normals for the mechanism
+    eta: jax.Array  # (K, base): standard normals for the variational draw
 
 
 def make_draws(
     sampler: PoissonSampler, release_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
-) -> Callable[[Streams, jax.Array], Draws]:
-    """A function (streams, steps) -> Draws; call it under ``jax.enable_x64(True)``."""
+) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
+    """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
 
-    def draw(streams: Streams, steps: jax.Array) -> Draws:
+    def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         words = step_words(streams.sampling, steps, sampler.words_per_pass)
         noise = normals_from_words(step_words(streams.noise, steps, 2 * release_size)).astype(dtype)
         eta = jax.vmap(lambda step: jax.random.normal(jax.random.fold_in(streams.model, step), eta_shape, dtype))(steps)
-        return Draws(positions(sampler, words, jnp.zeros((), jnp.int32)).T, noise.T, eta)
+        sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
+        return Draws(sampled.T, noise.T, eta), jnp.all(is_complete(sampler, sampled[-1]))
 
     return draw
 

@@ -53,12 +53,12 @@ class Run:
         self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1))
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
-        chunk = make_chunk(algorithm, self.layout)
+        chunks = {simple: make_chunk(algorithm, self.layout, one_pass_suffices=simple) for simple in (True, False)}
         if lanes is not None:
             draw = jax.vmap(draw, (0, None))
-            chunk = jax.vmap(chunk, (0, 0, 0, 0, None, None, None, None))
+            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, None)) for k, chunk in chunks.items()}
         self._draw = jax.jit(draw)
-        self._chunk = jax.jit(chunk)
+        self._chunks = {simple: jax.jit(chunk) for simple, chunk in chunks.items()}  # compiled when first needed
 
     def __call__(
         self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool = False
@@ -66,7 +66,7 @@ class Run:
         """Take every step of the plan and return one trace per lane."""
         layout, recorder = self.layout, self._recorder()
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
-        draws = _Ahead(self._draw, streams, layout)
+        ahead = _Ahead(self._draw, streams, layout)
         with _bar(self.algorithm, progress) as bar:
             step, released = 0, None
             while step < layout.num_steps:
@@ -74,10 +74,10 @@ class Run:
                 stop, query = self._stretch(directive, step)
                 totals = None
                 for chunk, first, last in _pieces(layout, step, stop):
-                    state, rows = self._chunk(
-                        state, records, streams, draws[chunk], chunk * layout.chunk_length, first, last, query
+                    draws, complete = ahead[chunk]
+                    state, rows = self._chunks[bool(np.all(complete))](
+                        state, records, streams, draws, chunk * layout.chunk_length, first, last, query
                     )
-                    rows = rows if self.lanes else jax.tree.map(lambda part: part[None], rows)
                     piece = recorder.record(rows, chunk, first, last, moving=query is None)
                     totals = _add(totals, piece) if driver else None
                     bar.update(last - first)
@@ -92,7 +92,7 @@ class Run:
     def _recorder(self) -> Recorder:
         sizes = self.sizes
         row = Row(*(np.zeros(n, self.dtype) for n in (sizes.parameters, sizes.queries, sizes.release, sizes.parameters)))
-        return Recorder(self.layout, row, self.lanes or 1)
+        return Recorder(self.layout, row, self.lanes)
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""
@@ -114,7 +114,7 @@ class Run:
             sizes = (self.sizes.parameters, self.sizes.queries, self.sizes.release)
             means = tuple(np.full(size, np.nan) for size in sizes)
         else:
-            means = tuple(np.asarray(part)[0] / count for part in (totals.iterate, totals.query, totals.noisy_sum))
+            means = tuple(np.asarray(part) / count for part in (totals.iterate, totals.query, totals.noisy_sum))
         return Released(step, self.layout.num_steps - step, np.asarray(state.xi), *means)
 
 

@@ -61,9 +61,12 @@ def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, moment
     return Totals(blocks, second_order, phi.sum(0), query.sum(0), noisy.sum(0))
 
 
-@partial(jax.jit, static_argnames=("num_blocks", "moments"))
-def _totals_of_lanes(rows: Row, base: int, start: int, stop: int, num_blocks: int, moments: bool) -> Totals:
-    return jax.vmap(lambda lane: _totals(lane, base, start, stop, num_blocks, moments))(rows)
+@partial(jax.jit, static_argnames=("num_blocks", "moments", "lanes"))
+def _all_totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, moments: bool, lanes: bool) -> Totals:
+    def totals(rows: Row) -> Totals:
+        return _totals(rows, base, start, stop, num_blocks, moments)
+
+    return jax.vmap(totals)(rows) if lanes else totals(rows)
 
 
 _add = jax.jit(partial(jax.tree.map, jnp.add))
@@ -72,10 +75,11 @@ _add = jax.jit(partial(jax.tree.map, jnp.add))
 class Recorder:
     """Collects chunks in order; :meth:`traces` gives one trace per lane."""
 
-    def __init__(self, layout: Layout, rows: Row, num_lanes: int) -> None:
-        """``rows`` holds the shape of one step's row, without lanes."""
+    def __init__(self, layout: Layout, rows: Row, lanes: int | None) -> None:
+        """``rows`` holds the shape of one step's row; ``lanes`` is None for a single run, whose arrays have no lane axis."""
         self.layout = layout
-        self.num_lanes = num_lanes
+        self.lanes = lanes
+        self.num_lanes = num_lanes = lanes or 1
         sizes = Row(*(part.shape[-1] for part in rows))
         itemsize = np.dtype(rows.iterate.dtype).itemsize
         stored = (sizes.iterate + sizes.query + sizes.noisy_sum) * itemsize * layout.num_steps * num_lanes
@@ -93,11 +97,12 @@ class Recorder:
         self._open_block = 0
 
     def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals:
-        """Take rows ``start`` to ``stop`` of ``chunk``; leaves are (lane, row, size) on the device."""
+        """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device."""
         base = chunk * self.layout.chunk_length
         self._keep_rows(rows, base, start, stop)
         with jax.enable_x64(True):
-            totals = _totals_of_lanes(rows, base, start, stop, self.layout.blocks_per_chunk, self._moments_online)
+            blocks = self.layout.blocks_per_chunk
+            totals = _all_totals(rows, base, start, stop, blocks, self._moments_online, self.lanes is not None)
             kept = totals if moving else totals._replace(blocks=jax.tree.map(jnp.zeros_like, totals.blocks))
             self._open = kept if self._open is None else _add(self._open, kept)
         step = base + stop
@@ -114,25 +119,29 @@ class Recorder:
         taken = slice(first, stop, self.thinning)
         count = len(range(first, stop, self.thinning))
         for store, part in ((self._iterates, rows.iterate), (self._queries, rows.query), (self._noisy_sums, rows.noisy_sum)):
-            # thinned on the device, so that a large model's rows do not cross to the host
-            part = part if self.thinning == 1 else part[:, taken]
-            part = np.asarray(part)
-            store[:, target : target + count] = part[:, taken] if self.thinning == 1 else part
+            if self.thinning == 1:
+                store[:, target : target + count] = np.asarray(part)[..., taken, :]
+            else:  # thinned on the device, so that a large model's rows do not cross to the host
+                store[:, target : target + count] = np.asarray(part[..., taken, :])
 
     def _close(self) -> None:
         """Move the sums of finished blocks to the host."""
         assert self._open is not None
         num_blocks = self.layout.num_blocks
-        blocks = jax.tree.map(np.asarray, self._open.blocks)
+        blocks = self._on_host(self._open.blocks)
         if self._blocks is None:
             self._blocks = BlockSums(*(np.zeros((self.num_lanes, num_blocks, *part.shape[2:])) for part in blocks))
         size = min(self.layout.blocks_per_chunk, num_blocks - self._open_block)
         for store, part in zip(self._blocks, blocks, strict=True):
             store[:, self._open_block : self._open_block + size] += part[:, :size]
         if self._open.moments is not None:
-            self._close_moments(jax.tree.map(np.asarray, self._open.moments), size)
+            self._close_moments(self._on_host(self._open.moments), size)
         self._open_block += size
         self._open = None
+
+    def _on_host(self, sums: Any) -> Any:
+        """Device sums as NumPy arrays with a lane axis."""
+        return jax.tree.map(lambda part: np.asarray(part) if self.lanes else np.asarray(part)[None], sums)
 
     def _close_moments(self, moments: MomentSums, size: int) -> None:
         num_groups = -(-self.layout.num_blocks // self._blocks_per_group)

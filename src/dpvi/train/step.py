@@ -15,7 +15,7 @@ from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.models.base import Model
-from dpvi.train.draws import later_pass
+from dpvi.train.draws import Draws, later_pass
 
 
 class State(NamedTuple):
@@ -66,6 +66,7 @@ def noiseless_sum(
     first_positions: jax.Array,
     sampling_stream: jax.Array,
     step: jax.Array,
+    one_pass_suffices: bool,
 ) -> jax.Array:
     """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
     sampler = algorithm.sampler
@@ -85,10 +86,10 @@ def noiseless_sum(
         positions = later_pass(sampler, sampling_stream, step, index, last + 1)
         return total + one_pass(positions), positions[-1], index + 1
 
-    first = (one_pass(first_positions), first_positions[-1], jnp.ones((), jnp.uint32))
-    if sampler.physical_size == sampler.num_records:  # one pass always reaches the end
-        return first[0]
-    return jax.lax.while_loop(unfinished, another, first)[0]
+    total = one_pass(first_positions)
+    if one_pass_suffices:
+        return total
+    return jax.lax.while_loop(unfinished, another, (total, first_positions[-1], jnp.ones((), jnp.uint32)))[0]
 
 
 def private_step(
@@ -96,23 +97,24 @@ def private_step(
     records: Any,
     state: State,
     step: jax.Array,
-    positions: jax.Array,
-    noise: jax.Array,
-    eta: jax.Array,
+    drawn: Draws,
     sampling_stream: jax.Array,
     query: jax.Array | None,
+    one_pass_suffices: bool,
 ) -> tuple[State, Row]:
     """One step of the mechanism and, unless ``query`` freezes it, of the optimiser.
 
-    With ``query`` given, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
+    ``drawn`` is this step's row of the chunk's randomness. With ``query`` given, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
     """
-    plan, family = algorithm.plan, algorithm.family
+    plan, family, eta = algorithm.plan, algorithm.family, drawn.eta
     if query is None:
         queries = jax.vmap(family.transform, (None, 0))(state.xi, eta)
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
-    total = noiseless_sum(algorithm, records, state.xi, eta, queries, positions, sampling_stream, step)
-    noisy_sum = total + plan.noise_scale * noise
+    total = noiseless_sum(
+        algorithm, records, state.xi, eta, queries, drawn.positions, sampling_stream, step, one_pass_suffices
+    )
+    noisy_sum = total + plan.noise_scale * drawn.noise
     if query is not None:
         return state, Row(state.xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(state.xi))
     gradient = algorithm.estimator.reconstruct(
