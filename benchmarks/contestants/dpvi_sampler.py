@@ -19,12 +19,14 @@ CHUNK = 1000  # about the chunk of a fit
 
 @functools.cache
 def compiled(problem: Problem) -> Any:
-    """``draws(steps)``: the positions of the first pass of each step, shape (len(steps), physical size)."""
+    """``draws(steps)``: the positions of the first pass of each step, shape (physical size, len(steps))."""
     sampler = poisson_sampler(problem.num_records, problem.sampling_rate)
     sampling = streams(root_key(0)).sampling
 
     def draws(steps: jax.Array) -> jax.Array:
-        words = step_words(sampling, steps, sampler.words_per_pass)
+        def words(refining: bool) -> jax.Array:
+            return step_words(sampling, steps, sampler.words_per_pass, part=int(refining))
+
         return positions(sampler, words, jnp.zeros((), jnp.int32))
 
     return jax.jit(draws)

@@ -157,7 +157,9 @@ def _prepare(
     if optimizer is None:
         optimizer = optax.adam(_LEARNING_RATE)
     elif not isinstance(optimizer, optax.GradientTransformation):
-        raise TypeError(f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}.")
+        raise TypeError(
+            f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}."
+        )
     key = root_key(seed)
     ready = check(model, data)
     release_size = estimator.release_size(family, ready.dimension)
@@ -195,8 +197,13 @@ def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None) 
         guarantee=guarantee,
         trace=trace,
         family=algorithm.family,
-        estimator={"name": type(algorithm.estimator).__name__, **dataclasses.asdict(algorithm.estimator)},
+        estimator=_describe(algorithm.estimator),
         sites=getattr(algorithm.model, "sites", ()),
         structure=structure,
         model=algorithm.model,
     )
+
+
+def _describe(estimator: Any) -> dict[str, Any]:
+    """Name and settings, as they are stored with a result."""
+    return {"name": type(estimator).__name__, **dataclasses.asdict(estimator)}

@@ -19,7 +19,7 @@ from dpvi.data.sampling import (
     MAX_RECORDS,
     AliasTable,
     PoissonSampler,
-    _lookup,
+    _look_up,
     gaps,
     is_complete,
     poisson_sampler,
@@ -148,6 +148,10 @@ def test_a_float32_probability_is_not_exact():
 # --- from words to gaps --------------------------------------------------------------------------------------------
 
 
+def on_host(table: AliasTable) -> AliasTable:
+    return AliasTable(*(np.asarray(leaf) for leaf in table[:3]), table.columns_log2)
+
+
 def looked_up(table: AliasTable, high: int, low: int) -> int:
     """The table by Python integers: the top bits choose the column, the rest is compared with the threshold."""
     word = (high << 32) | low
@@ -160,7 +164,7 @@ def looked_up(table: AliasTable, high: int, low: int) -> int:
 def test_words_are_compared_with_thresholds_exactly(precision, num_records, sampling_rate):
     sampler = poisson_sampler(num_records, sampling_rate)
     for table in (sampler.low, sampler.high):
-        table = AliasTable(*(np.asarray(leaf) for leaf in table[:3]), table.columns_log2)
+        table = on_host(table)
         words = set(np.random.default_rng(0).integers(0, 2**64, 50, dtype=np.uint64).tolist())
         for column in range(1 << table.columns_log2):  # just below, at and above every threshold
             first = column << (64 - table.columns_log2)
@@ -168,7 +172,7 @@ def test_words_are_compared_with_thresholds_exactly(precision, num_records, samp
             words |= {first, threshold - 1, threshold, threshold + 1, threshold + 2**32, threshold - 2**32}
         words = sorted(word for word in words if 0 <= word < 2**64)
         high, low = (np.array([each >> 32 for each in words], np.uint32), np.array(words, np.uint64).astype(np.uint32))
-        found = _lookup(
+        found = _look_up(
             AliasTable(*map(jnp.asarray, table[:3]), table.columns_log2), jnp.asarray(high), jnp.asarray(low)
         )
         expected = [looked_up(table, int(h), int(w)) for h, w in zip(high, low, strict=True)]
@@ -178,8 +182,7 @@ def test_words_are_compared_with_thresholds_exactly(precision, num_records, samp
 def test_gaps_follow_the_geometric_law(precision):
     sampling_rate = 0.01
     sampler = poisson_sampler(10**7, sampling_rate)
-    words = step_words(streams(root_key(STREAM_SEED)).sampling, jnp.arange(1), sampler.words_per_pass)
-    drawn = gaps(sampler, words)
+    drawn = gaps(sampler, words_of(sampler, jnp.arange(1)))
     assert drawn.dtype == jnp.int32
     assert drawn.shape == (sampler.physical_size, 1)
     drawn = np.asarray(drawn)[:, 0]
@@ -205,15 +208,19 @@ def test_gaps_follow_the_geometric_law(precision):
 # --- batches -------------------------------------------------------------------------------------------------------
 
 
+def words_of(sampler: PoissonSampler, steps: jax.Array, index: int | jax.Array = 0, stream: jax.Array | None = None):
+    """The words of one pass of each step, as a run draws them."""
+    stream = streams(root_key(STREAM_SEED)).sampling if stream is None else stream
+    return lambda refining: step_words(stream, steps, sampler.words_per_pass, part=2 * index + int(refining))
+
+
 def draw_batches(sampler: PoissonSampler, num_steps: int, seed: int = STREAM_SEED) -> np.ndarray:
     """Inclusion of every record in every step, (steps, records), in as many passes as the draws need."""
-    stream, end = streams(root_key(seed)).sampling, sampler.num_records
+    end = sampler.num_records
     included = np.zeros((num_steps, end + 1), int)
     start, unfinished, index = jnp.zeros(num_steps, jnp.int32), np.ones(num_steps, bool), 0
-    draw = jax.jit(lambda start, index: positions(sampler, words_of(index), start))
-
-    def words_of(index):
-        return step_words(stream, jnp.arange(num_steps), sampler.words_per_pass, part=index)
+    steps, stream = jnp.arange(num_steps), streams(root_key(seed)).sampling
+    draw = jax.jit(lambda start, index: positions(sampler, words_of(sampler, steps, index, stream), start))
 
     while np.any(unfinished):
         drawn = np.asarray(draw(start, jnp.asarray(index, jnp.uint32)))
@@ -308,12 +315,38 @@ def test_fixed_size_batches_fail_by_their_pairs_alone():
 
 
 def test_the_draw_does_not_depend_on_how_steps_are_grouped():
-    sampler, stream = poisson_sampler(500, 0.05), streams(root_key(STREAM_SEED)).sampling
-    start = jnp.zeros((), jnp.int32)
-    words = jax.jit(lambda steps: step_words(stream, steps, sampler.words_per_pass))
-    together = positions(sampler, words(jnp.arange(10)), start)
-    alone = positions(sampler, words(jnp.arange(5, 6))[:, 0], start)
-    np.testing.assert_array_equal(np.asarray(together)[:, 5], np.asarray(alone))
+    sampler, start = poisson_sampler(500, 0.05), jnp.zeros((), jnp.int32)
+    together = positions(sampler, words_of(sampler, jnp.arange(10)), start)
+    alone = positions(sampler, words_of(sampler, jnp.arange(5, 6)), start)
+    np.testing.assert_array_equal(np.asarray(together)[:, 5], np.asarray(alone)[:, 0])
+
+
+@pytest.mark.parametrize("half", ["low", "high"])
+def test_an_undecided_half_is_settled_by_the_refining_words(precision, half):
+    sampler = poisson_sampler(1000, 0.1)
+    size, table = sampler.physical_size, on_host(getattr(sampler, half))
+    column = int(np.flatnonzero((table.threshold_low > 0) & (table.alias != np.arange(table.alias.size)))[0])
+    tie = (column << (32 - table.columns_log2)) + int(table.threshold_high[column])
+    others = np.random.default_rng(2).integers(0, 2**32, (2 * size, 1), dtype=np.uint32)
+    slot = 0 if half == "low" else size  # the first gap's word of this half
+    first = jnp.asarray(others).at[slot, 0].set(tie)
+    decided, before, after = (
+        np.asarray(gaps(sampler, lambda refining, r=refinement, f=deciding: jnp.full_like(f, r) if refining else f))
+        for deciding, refinement in (
+            (jnp.asarray(others), 0),
+            (first, int(table.threshold_low[column]) - 1),
+            (first, int(table.threshold_low[column])),
+        )
+    )
+    base = 1 << sampler.low_bits
+    shares = {"low": lambda gap: gap % base, "high": lambda gap: gap // base}
+    assert shares.pop(half)(before[0, 0]) == column
+    assert before[0, 0] != after[0, 0]
+    (other,) = shares.values()
+    assert other(before[0, 0]) == other(after[0, 0]) == other(decided[0, 0])
+    # where the first 32 bits decide, the others do not matter, not even in a neighbour's company
+    np.testing.assert_array_equal(before[1:], decided[1:])
+    np.testing.assert_array_equal(after[1:], decided[1:])
 
 
 # --- edges ---------------------------------------------------------------------------------------------------------
@@ -339,14 +372,15 @@ def test_empty_batches_happen_at_their_rate():
 def walk_of(num_records: int, expected: int):
     """A sampler and its compiled walk from words and a start."""
     sampler = poisson_sampler(num_records, expected / num_records)
-    return sampler, jax.jit(lambda words, start: positions(sampler, words, start))
+    return sampler, jax.jit(lambda words, start: positions(sampler, lambda refining: words[int(refining)], start))
 
 
 @pytest.mark.parametrize(("num_records", "expected"), [(MAX_RECORDS, 1), (MAX_RECORDS - 1, 1), (MAX_RECORDS, 30)])
 def test_positions_never_overflow(precision, num_records, expected):
     """2³⁰ records are the most: two saturated sums, or a start and a stride, would pass 2³¹."""
     sampler, walk = walk_of(num_records, expected)
-    words = step_words(streams(root_key(STREAM_SEED)).sampling, jnp.arange(1000), sampler.words_per_pass)
+    source = words_of(sampler, jnp.arange(1000))
+    words = jnp.stack([source(False), source(True)])
     for start in (0, num_records // 2, num_records - 1):
         drawn = np.asarray(walk(words, jnp.asarray(start, jnp.int32)))
         check_order(drawn, np.full(1000, start), num_records)

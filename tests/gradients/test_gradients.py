@@ -71,7 +71,7 @@ def noiseless_gradient(estimator, family, xi, eta, records, sampling_rate, clip_
     return estimator.reconstruct(MODEL, family, xi, eta, total, sampling_rate)
 
 
-FAMILIES = [MeanField(), MeanField("exp"), FullRank(), FullRank("exp"), LowRank(1), LowRank(2, "exp")]
+FAMILIES = [MeanField(), MeanField("exp"), FullRank(), LowRank(2, "exp")]
 EVERY_FAMILY = (Vanilla, Aligned)
 MEAN_FIELD_ONLY = (Natural, AlignedNatural, Preconditioned)
 

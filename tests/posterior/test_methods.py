@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,8 +79,6 @@ def test_log_prob_is_scipys(dense):
 
 @pytest.mark.parametrize("dense", [False, True])
 def test_draws_have_the_gaussians_moments(dense):
-    import jax
-
     mean = np.array([1.0, -2.0], np.float32)
     covariance = np.array([[1.0, 0.6], [0.6, 2.0]]) if dense else np.diag([0.25, 4.0])
     gaussian = (

@@ -118,7 +118,7 @@ def test_a_file_needs_no_pickle_and_names_its_format(tmp_path):
 def test_a_support_only_the_model_knows_needs_the_model(tmp_path):
     result = make_result(sites=DYNAMIC.sites, structure=FLOAT, model=DYNAMIC)
     result.save(tmp_path / "result.dpvi")
-    with pytest.raises(ValueError, match="load the result with Result.load"):
+    with pytest.raises(ValueError, match="load the result with"):
         Result.load(tmp_path / "result.dpvi").posterior()
     loaded = Result.load(tmp_path / "result.dpvi", model=numpyro_models.dynamic)
     draws = loaded.posterior("last").sample(20)
@@ -144,7 +144,7 @@ def test_a_model_of_ones_own_is_needed_again(tmp_path):
     result = dataclasses.replace(make_result(sites=base.sites), sites=(), model=Bare())
     result.save(tmp_path / "result.dpvi")
     assert result.posterior("last").sample(3)["z"].shape == (3, 2)
-    with pytest.raises(ValueError, match="load the result with Result.load"):
+    with pytest.raises(ValueError, match="load the result with"):
         Result.load(tmp_path / "result.dpvi").posterior("last")
     assert Result.load(tmp_path / "result.dpvi", model=Bare()).posterior("last").sample(3)["z"].shape == (3, 2)
 

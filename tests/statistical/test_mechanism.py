@@ -95,13 +95,19 @@ def released(noise_multiplier: float, with_record: bool, rate: float, runs: int,
     """
     one = from_functions(lambda z: -0.5 * jnp.sum(z**2), lambda z, record: jnp.sum(record * z), 1)
     records = np.array([[0.0], [50.0]]) if with_record else np.array([[0.0]])  # clipped to C = 2
-    return dpvi.fit(one, records, plan_of(rate, runs, noise_multiplier), seed=seed, progress=False).trace.noisy_sums[:, 0]
+    return dpvi.fit(one, records, plan_of(rate, runs, noise_multiplier), seed=seed, progress=False).trace.noisy_sums[
+        :, 0
+    ]
 
 
 def test_a_one_step_audit_stays_below_the_promise_and_catches_half_the_noise():
     noise_multiplier, rate, delta, runs = 1.0, 0.5, 0.01, 40_000
     promised = privacy.epsilon(noise_multiplier, delta, rate, 1)
-    honest = empirical_epsilon(*(released(noise_multiplier, flag, rate, runs, seed=21 + flag) for flag in (False, True)), delta)
+    honest = empirical_epsilon(
+        *(released(noise_multiplier, flag, rate, runs, seed=21 + flag) for flag in (False, True)), delta
+    )
     assert 0.3 * promised < honest < promised
-    cheat = empirical_epsilon(*(released(noise_multiplier / 2, flag, rate, runs, seed=31 + flag) for flag in (False, True)), delta)
+    cheat = empirical_epsilon(
+        *(released(noise_multiplier / 2, flag, rate, runs, seed=31 + flag) for flag in (False, True)), delta
+    )
     assert cheat > promised

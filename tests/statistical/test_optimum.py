@@ -28,7 +28,15 @@ def run_to_optimum(model, data, family, **options) -> dpvi.Posterior:
     plan = dpvi.plan_nonprivate(sampling_rate=1.0, num_steps=NUM_STEPS)
     estimator = dpvi.Aligned(num_draws=8)
     result = dpvi.fit(
-        model, data, plan, family=family, estimator=estimator, optimizer=decaying(0.05), seed=0, progress=False, **options
+        model,
+        data,
+        plan,
+        family=family,
+        estimator=estimator,
+        optimizer=decaying(0.05),
+        seed=0,
+        progress=False,
+        **options,
     )
     return result.posterior("last")
 

@@ -120,9 +120,9 @@ def test_optimiser_state_survives_a_frozen_stretch():
 @pytest.mark.parametrize(
     ("directive", "message"),
     [
-        (Directive(0), "whole number of steps, at least one"),
-        (Directive(-3), "whole number of steps, at least one"),
-        (Directive(2.5), "whole number of steps, at least one"),
+        (Directive(0), "one step or more, a whole number"),
+        (Directive(-3), "one step or more, a whole number"),
+        (Directive(2.5), "one step or more, a whole number"),
         (Directive(5, np.zeros(3)), "2 finite numbers, got shape"),
         (Directive(5, np.array([np.nan, 0.0])), "2 finite numbers"),
     ],
@@ -134,5 +134,5 @@ def test_a_directive_that_makes_no_sense_is_refused(directive, message):
 
 @pytest.mark.parametrize("estimator", [dpvi.Vanilla(), dpvi.Natural(), dpvi.AlignedNatural(), dpvi.Preconditioned()])
 def test_a_driver_needs_an_estimator_that_releases_scores(estimator):
-    with pytest.raises(ValueError, match="A driver measures scores.*Use estimator=Aligned"):
+    with pytest.raises(ValueError, match="A driver measures scores"):
         fit(lambda _: None, estimator=estimator)

@@ -6,9 +6,11 @@ float64 sums over *all* steps, so that thinning loses nothing that later methods
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+Array = Any  # NumPy in a trace; a device array of the same meaning while sums are being made
 
 MAX_MOMENT_DIMENSION = 500
 
@@ -21,24 +23,24 @@ class BlockSums(NamedTuple):
     query point move nothing and are not counted.
     """
 
-    count: np.ndarray  # (blocks,)
-    time: np.ndarray  # (blocks,): Σ t
-    time_squared: np.ndarray  # (blocks,): Σ t²
-    phi: np.ndarray  # (blocks, p): Σ φ
-    phi_squared: np.ndarray  # (blocks, p): Σ φ²
-    time_phi: np.ndarray  # (blocks, p): Σ t φ
-    gradient: np.ndarray  # (blocks, p): Σ g̃
-    gradient_phi: np.ndarray  # (blocks, p): Σ g̃ φ
-    gradient_squared: np.ndarray  # (blocks, p): Σ g̃²
+    count: Array  # (blocks,)
+    time: Array  # (blocks,): Σ t
+    time_squared: Array  # (blocks,): Σ t²
+    phi: Array  # (blocks, p): Σ φ
+    phi_squared: Array  # (blocks, p): Σ φ²
+    time_phi: Array  # (blocks, p): Σ t φ
+    gradient: Array  # (blocks, p): Σ g̃
+    gradient_phi: Array  # (blocks, p): Σ g̃ φ
+    gradient_squared: Array  # (blocks, p): Σ g̃²
 
 
 class MomentSums(NamedTuple):
     """Second-order sums of query points z and noisy sums s̃ over groups of blocks, float64 (for d up to 500)."""
 
-    count: np.ndarray  # (groups,)
-    noisy_sum: np.ndarray  # (groups, r): Σ s̃
-    query_query: np.ndarray  # (groups, q, q): Σ z zᵀ
-    sum_query: np.ndarray  # (groups, r, q): Σ s̃ zᵀ
+    count: Array  # (groups,)
+    noisy_sum: Array  # (groups, r): Σ s̃
+    query_query: Array  # (groups, q, q): Σ z zᵀ
+    sum_query: Array  # (groups, r, q): Σ s̃ zᵀ
 
 
 class Segments(NamedTuple):

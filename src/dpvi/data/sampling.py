@@ -7,7 +7,8 @@ only the records that are drawn.
 The binary digits of a geometric variable are independent (G = bH + R with b a power of two has R and H independent,
 R a truncated geometric with ratio 1 − κ and H a geometric with ratio (1 − κ)^b). So the low and the high half of a
 gap are drawn separately, each from an alias table whose weights are 64-bit integers computed in exact arithmetic.
-No floating-point number takes part in the draw: the probability of every half is right to 2⁻⁶⁴.
+No floating-point number takes part in the draw: the probability of every half is right to 2⁻⁶⁴. The first 32 bits
+decide all but a few in a billion of the draws; the other 32 are made only for a chunk of steps that needs them.
 
 A pass has a fixed physical size, so that one compiled program serves every step. A draw that needs more takes
 another pass; nothing is truncated, and nothing depends on the order of the records.
@@ -16,13 +17,14 @@ another pass; nothing is truncated, and nothing depends on the order of the reco
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-WORDS_PER_GAP = 4
+WORDS_PER_GAP = 2
 MAX_RECORDS = 2**30  # positions are int32 and must not overflow when a gap is added to one
 _WEIGHT_BITS = 64
 _PRECISION = 256  # bits of the fixed-point arithmetic behind the weights
@@ -48,11 +50,11 @@ class PoissonSampler(NamedTuple):
     low_bits: int
     low: AliasTable
     high: AliasTable
-
     certain: bool  # sampling rate 1: every record, no randomness needed
 
     @property
     def words_per_pass(self) -> int:
+        """Random words that decide one pass, unless it has to be refined with as many again."""
         return 0 if self.certain else WORDS_PER_GAP * self.physical_size
 
 
@@ -73,7 +75,7 @@ def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: i
     if num_records > MAX_RECORDS:
         raise ValueError("One sampler walks at most 2^30 records; there are more.")
     expected = sampling_rate * num_records
-    physical_size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 8)
+    physical_size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
     if max_physical_size is not None:
         physical_size = max(1, min(physical_size, max_physical_size))
     one = 1 << _PRECISION
@@ -135,35 +137,62 @@ def _alias_table(weights: list[int]) -> AliasTable:
     return AliasTable(jnp.asarray(words[:, 0]), jnp.asarray(words[:, 1]), jnp.asarray(alias, jnp.int32), columns_log2)
 
 
-def _lookup(table: AliasTable, high: jax.Array, low: jax.Array) -> jax.Array:
+# words(False) gives the words that decide a pass, words(True) as many others that refine them
+Words = Callable[[bool], jax.Array]
+
+
+def _compare(table: AliasTable, word: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The column that ``word`` selects, what is left of the word, and what that has to stay below."""
     shift = np.uint32(32 - table.columns_log2)
-    column = (high >> shift).astype(jnp.int32)
-    rest = high & ((np.uint32(1) << shift) - np.uint32(1))
-    threshold = table.threshold_high[column]
-    keep = (rest < threshold) | ((rest == threshold) & (low < table.threshold_low[column]))
+    column = (word >> shift).astype(jnp.int32)
+    rest = word & ((np.uint32(1) << shift) - np.uint32(1))
+    return column, rest, table.threshold_high[column]
+
+
+def _look_up(table: AliasTable, word: jax.Array, refinement: jax.Array | None) -> jax.Array:
+    """One half of each gap."""
+    column, rest, threshold = _compare(table, word)
+    keep = rest < threshold
+    if refinement is not None:
+        keep = keep | ((rest == threshold) & (refinement < table.threshold_low[column]))
     return jnp.where(keep, column, table.alias[column])
 
 
-def gaps(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
+def gaps(sampler: PoissonSampler, words: Words) -> jax.Array:
     """Gaps from random words of shape (words_per_pass, ...): int32 of shape (physical_size, ...)."""
-    words = words.reshape(WORDS_PER_GAP, sampler.physical_size, *words.shape[1:])
-    low = _lookup(sampler.low, words[0], words[1])
-    high = _lookup(sampler.high, words[2], words[3])
-    return (high << sampler.low_bits) + low
+
+    def split(words: jax.Array) -> jax.Array:
+        return words.reshape(WORDS_PER_GAP, sampler.physical_size, *words.shape[1:])
+
+    def undecided(table: AliasTable, word: jax.Array) -> jax.Array:
+        _, rest, threshold = _compare(table, word)
+        return jnp.any(rest == threshold)
+
+    def combine(first: jax.Array, second: jax.Array | tuple[None, None]) -> jax.Array:
+        low = _look_up(sampler.low, first[0], second[0])
+        return (_look_up(sampler.high, first[1], second[1]) << sampler.low_bits) + low
+
+    first = split(words(False))
+    return jax.lax.cond(
+        undecided(sampler.low, first[0]) | undecided(sampler.high, first[1]),
+        lambda: combine(first, split(words(True))),
+        lambda: combine(first, (None, None)),
+    )
 
 
-def positions(sampler: PoissonSampler, words: jax.Array, start: jax.Array) -> jax.Array:
+def positions(sampler: PoissonSampler, words: Words, start: jax.Array) -> jax.Array:
     """The next ``physical_size`` sampled positions at or after ``start``, increasing; those ≥ num_records are void.
 
-    ``words`` has shape (words_per_pass, ...), the result (physical_size, ...). The draw is complete when the last
-    position is at least ``num_records - 1``; otherwise another pass starts at the last position plus one.
+    ``words`` gives arrays of shape (words_per_pass, ...), the result is (physical_size, ...). The draw is complete
+    when the last position is at least ``num_records - 1``; otherwise another pass starts at the last position plus one.
     """
     end = np.int32(sampler.num_records)
     if sampler.certain:
-        every = jnp.arange(sampler.physical_size, dtype=jnp.int32).reshape(-1, *[1] * (words.ndim - 1))
-        return jnp.minimum(start + jnp.broadcast_to(every, (sampler.physical_size, *words.shape[1:])), end)
+        shape = jax.eval_shape(lambda: words(False)).shape[1:]
+        every = jnp.arange(sampler.physical_size, dtype=jnp.int32).reshape(-1, *[1] * len(shape))
+        return jnp.minimum(start + jnp.broadcast_to(every, (sampler.physical_size, *shape)), end)
     strides = jnp.minimum(gaps(sampler, words) + 1, end + 1)
-    return start + jnp.minimum(_saturating_sums(strides, end + 1) - 1, end - start)
+    return jnp.minimum(start + _saturating_sums(strides, sampler.num_records + 1) - 1, end)
 
 
 def _saturating_sums(strides: jax.Array, cap: int) -> jax.Array:

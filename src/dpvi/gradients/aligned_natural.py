@@ -1,4 +1,4 @@
-"""Aligned natural DPVI: release T² times the gradient of z, derive the scales' natural gradient (DPVIm, Algorithm 2)."""
+"""Aligned natural DPVI: release T² times the gradient of z, derive that of the scales (DPVIm, Algorithm 2)."""
 
 from __future__ import annotations
 

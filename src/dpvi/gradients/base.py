@@ -21,7 +21,10 @@ from dpvi.models.base import Model, Record
 class Estimator(Protocol):
     """A (release, reconstruct) pair."""
 
-    num_draws: int
+    @property
+    def num_draws(self) -> int:
+        """K, the number of draws of η per step."""
+        ...
 
     def check(self, family: Family) -> None:
         """Raise ``ValueError`` with one sentence if the estimator does not exist for ``family``."""

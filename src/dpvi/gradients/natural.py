@@ -15,7 +15,7 @@ from dpvi.models.base import Model, Record
 def require_mean_field(name: str, family: Family) -> MeanField:
     if not isinstance(family, MeanField):
         raise ValueError(
-            f"{name} needs the inverse Fisher matrix, which exists for MeanField only, not for {type(family).__name__}. "
+            f"{name} needs the inverse Fisher matrix, which exists for MeanField only, not {type(family).__name__}. "
             "Use Aligned(), which works for every family."
         )
     return family

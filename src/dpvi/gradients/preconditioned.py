@@ -39,7 +39,7 @@ class Preconditioned:
     def check(self, family: Family) -> None:
         if self.beta is None and not isinstance(family, MeanField):
             raise ValueError(
-                f"Preconditioned() scales by 1/T'(s), which exists for MeanField only, not for {type(family).__name__}. "
+                f"Preconditioned() scales by 1/T'(s), which exists for MeanField only, not {type(family).__name__}. "
                 "Pass a fixed beta, or use Aligned(), which works for every family."
             )
 

@@ -122,8 +122,8 @@ def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.moveaxis(children, 0, -1).reshape(*shape, KEY_WORDS)
 
 
-def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
-    return chacha20_blocks(key, data.astype(jnp.uint32), (_FOLD, 0, 0))[:KEY_WORDS]
+def _fold_in(key: jax.Array, data: int | jax.Array) -> jax.Array:
+    return chacha20_blocks(key, jnp.asarray(data).astype(jnp.uint32), (_FOLD, 0, 0))[:KEY_WORDS]
 
 
 chacha20 = define_prng_impl(

@@ -162,7 +162,7 @@ def _output_findings(model: Model, structure: Any) -> list[str]:
                 f"but fails with {type(error).__name__} on their shapes; see the error above."
             ) from error
         shape, dtype = getattr(output, "shape", None), getattr(output, "dtype", None)
-        if shape != () or not jnp.issubdtype(dtype, jnp.floating):
+        if shape != () or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
             findings.append(
                 f"{name} must return one floating-point number, got {_describe(output)}; sum over what it returns."
             )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core
 from numpyro.distributions import biject_to
 
@@ -153,7 +154,7 @@ def _seen(message: dict) -> _Seen:
 
 
 def _traced(support: Any) -> list[Any]:
-    return [value for value in support_parameters(support) or () if isinstance(value, jax.core.Tracer)]
+    return [value for value in support_parameters(support) or () if isinstance(value, Tracer)]
 
 
 def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], jaxpr: Any) -> dict[str, Any]:
@@ -169,7 +170,7 @@ def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], jaxpr: Any) 
     for name, seen in sites.items():
         parameters, known, moves = support_parameters(seen.support), [], False
         for parameter in parameters or ():
-            traced = isinstance(parameter, jax.core.Tracer)
+            traced = isinstance(parameter, Tracer)
             flag, value = next(bounds) if traced else (False, parameter)
             moves, known = moves or flag, [*known, value]
         supports[name] = None if parameters is None or moves else with_parameters(seen.support, known)

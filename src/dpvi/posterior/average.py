@@ -1,4 +1,4 @@
-"""Iterate averaging (DPVIm, section 3.2): the mean of each parameter over its converged tail, in unconstrained space."""
+"""Iterate averaging (DPVIm, section 3.2): the mean of each unconstrained parameter over its converged tail."""
 
 from __future__ import annotations
 

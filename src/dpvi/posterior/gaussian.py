@@ -26,7 +26,7 @@ class Gaussian(NamedTuple):
     def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
         """(num_samples, d)."""
         eta = jax.random.normal(key, (num_samples, self.mean.shape[0]), self.mean.dtype)
-        return self.mean + (eta * self.scale if self.scale.ndim == 1 else eta @ self.scale.T)
+        return jnp.asarray(self.mean) + (eta * self.scale if self.scale.ndim == 1 else eta @ self.scale.T)
 
     def log_prob(self, z: jax.Array) -> jax.Array:
         """Log density at one z, a scalar."""

@@ -18,9 +18,9 @@ def last_iterate(trace: Trace, family: Family) -> Gaussian:
 
 def gaussian_of(family: Family, xi: np.ndarray, added_variance: np.ndarray | float = 0.0) -> Gaussian:
     """q_ξ as a Gaussian, with ``added_variance`` on the diagonal of its covariance."""
-    xi = jnp.asarray(xi)
-    mean = np.asarray(family.location(xi))
+    parameters = jnp.asarray(xi)
+    mean = np.asarray(family.location(parameters))
     if isinstance(family, MeanField):
-        return Gaussian(mean, np.sqrt(np.asarray(family.variances(xi)) + added_variance).astype(mean.dtype))
-    covariance = np.asarray(family.covariance(xi), np.float64)
+        return Gaussian(mean, np.sqrt(np.asarray(family.variances(parameters)) + added_variance).astype(mean.dtype))
+    covariance = np.asarray(family.covariance(parameters), np.float64)
     return Gaussian.from_covariance(mean, covariance + added_variance * np.eye(len(mean)))

@@ -95,7 +95,9 @@ class Posterior:
         z = jnp.asarray(z)
         return self.distribution.log_prob(z) if z.ndim == 1 else jax.vmap(self.distribution.log_prob)(z)
 
-    def quantile(self, probability: Any, num_samples: int = 10_000, key: jax.Array | None = None) -> dict[str, np.ndarray]:
+    def quantile(
+        self, probability: Any, num_samples: int = 10_000, key: jax.Array | None = None
+    ) -> dict[str, np.ndarray]:
         """Marginal quantiles: ``{site: array}``, with the probabilities' axes first."""
         levels = np.asarray(probability, np.float64)
         if not np.all((levels >= 0) & (levels <= 1)):
@@ -125,7 +127,9 @@ class Posterior:
 
         function = getattr(model, "function", model)
         if not callable(function):
-            raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
+            raise TypeError(
+                "predict needs the NumPyro model function: models built from log densities cannot simulate."
+            )
         draw_key, predict_key = jax.random.split(_key(key))
         draws = self.sample(num_samples, draw_key)
         with jax.numpy_dtype_promotion("standard"):
@@ -142,7 +146,7 @@ def _key(key: jax.Array | None) -> jax.Array:
     """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
     if key is not None:
         return key
-    return jax.random.wrap_key_data(np.frombuffer(secrets.token_bytes(8), np.uint32), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)), impl="threefry2x32")
 
 
 def _fixed(key: jax.Array | None) -> jax.Array:

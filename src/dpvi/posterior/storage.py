@@ -27,6 +27,7 @@ _HEADER = "header"
 
 def save(result: Any, path: Path) -> None:
     """Write ``result`` to ``path``, whole or not at all."""
+    arrays: dict[str, Any]
     arrays, trace_header = _pack_trace(result.trace)
     header = {
         "format": "dpvi result",
@@ -39,11 +40,11 @@ def save(result: Any, path: Path) -> None:
         "structure": structure_to_dict(result.structure),
         "trace": trace_header,
     }
-    text = json.dumps(header, allow_nan=False)
+    arrays[_HEADER] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
     temporary = path.with_name(path.name + ".partial")
     try:
         with open(temporary, "wb") as file:
-            np.savez_compressed(file, **{_HEADER: np.frombuffer(text.encode(), np.uint8)}, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -40,10 +40,12 @@ def converged_tail(trace: Trace, slope_threshold: float = 0.05, num_candidates: 
     starts = np.unique(np.linspace(0, num_blocks, num_candidates, endpoint=False).astype(int))
     starts = starts[trace.blocks.count[::-1].cumsum()[::-1][starts] > 0]
     if len(starts) == 0:
-        raise ValueError("The trace holds no step at which the variational parameters moved, so there is nothing to average.")
+        raise ValueError(
+            "The trace holds no step at which the variational parameters moved, so there is nothing to average."
+        )
     tails = [_tail_statistics(trace.blocks, start) for start in starts]
     passed = np.array([np.abs(slope) < slope_threshold for _, _, slope, _ in tails])
-    converged = passed.any(axis=0)
+    converged = np.asarray(passed.any(axis=0))
     chosen = np.where(converged, passed.argmax(axis=0), len(starts) - 1)
     columns = np.arange(passed.shape[1])
     mean, variance = (np.array([tail[i] for tail in tails])[chosen, columns] for i in (0, 1))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from dpvi.mechanism.rng import Streams
 from dpvi.train.draws import Draws
-from dpvi.train.step import Algorithm, Row, State, private_step
+from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
@@ -86,21 +86,22 @@ def make_chunk(
     ) -> tuple[State, Row]:
         def one(i: jax.Array, carry: tuple[State, Row]) -> tuple[State, Row]:
             state, rows = carry
-            # `i` is always inside, so indices need no checks: those of `x[i]` and `x.at[i]` would cost a tenth of a step
+            # `i` is always inside, so no index is checked: the checks of `x[i]` and `x.at[i]` cost a tenth of a step
             drawn = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False), draws)
             step = (base + i).astype(jnp.uint32)
-            state, row = private_step(algorithm, records, state, step, drawn, streams.sampling, query, one_pass_suffices)
+            state, row = private_step(
+                algorithm, records, state, step, drawn, streams.sampling, query, one_pass_suffices
+            )
             keep = partial(jax.lax.dynamic_update_index_in_dim, index=i, axis=0)
             return state, jax.tree.map(keep, rows, row)
 
-        rows = _empty_rows(algorithm, state, draws, layout.chunk_length)
+        rows = _empty_rows(algorithm, layout.chunk_length, state.xi.dtype)
         return jax.lax.fori_loop(start, stop, one, (state, rows))
 
     return run
 
 
-def _empty_rows(algorithm: Algorithm, state: State, draws: Draws, length: int) -> Row:
-    num_parameters, dtype = state.xi.shape[0], state.xi.dtype
-    num_queries = draws.eta.shape[1] * algorithm.model.dimension
-    sizes = Row(num_parameters, num_queries, draws.noise.shape[1], num_parameters)
-    return Row(*(jnp.zeros((length, size), dtype) for size in sizes))
+def _empty_rows(algorithm: Algorithm, length: int, dtype: jnp.dtype) -> Row:
+    sizes = sizes_of(algorithm)
+    widths = (sizes.parameters, sizes.queries, sizes.release, sizes.parameters)
+    return Row(*(jnp.zeros((length, width), dtype) for width in widths))

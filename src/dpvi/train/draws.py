@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpvi.data.sampling import PoissonSampler, is_complete, positions
+from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
 from dpvi.mechanism.rng import Streams, normals_from_words, step_words
 
 
@@ -30,7 +30,7 @@ def make_draws(
     """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
 
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
-        words = step_words(streams.sampling, steps, sampler.words_per_pass)
+        words = _pass_words(sampler, streams.sampling, steps, 0)
         noise = normals_from_words(step_words(streams.noise, steps, 2 * release_size)).astype(dtype)
         eta = jax.vmap(lambda step: jax.random.normal(jax.random.fold_in(streams.model, step), eta_shape, dtype))(steps)
         sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
@@ -39,7 +39,17 @@ def make_draws(
     return draw
 
 
-def later_pass(sampler: PoissonSampler, sampling_stream: jax.Array, step: jax.Array, index: jax.Array, start: jax.Array):
+def later_pass(
+    sampler: PoissonSampler, sampling_stream: jax.Array, step: jax.Array, index: jax.Array, start: jax.Array
+) -> jax.Array:
     """Positions of pass ``index`` ≥ 1 of a step, for the rare draw that outgrows the first pass."""
-    words = step_words(sampling_stream, step[None], sampler.words_per_pass, part=index)
-    return positions(sampler, words[:, 0], start)
+    return positions(sampler, _pass_words(sampler, sampling_stream, step[None], index), start)[:, 0]
+
+
+def _pass_words(sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, index: jax.Array | int) -> Words:
+    """The words of pass ``index`` of each step, and those that refine them, from parts of their own."""
+
+    def words(refining: bool) -> jax.Array:
+        return step_words(stream, steps, sampler.words_per_pass, part=2 * index + int(refining))
+
+    return words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,26 +17,7 @@ from dpvi.train.chunk import Layout, make_chunk, make_layout
 from dpvi.train.draws import make_draws
 from dpvi.train.driver import Directive, Driver, Released
 from dpvi.train.recorder import Recorder, Totals
-from dpvi.train.step import Algorithm, Row, State
-
-
-class Sizes(NamedTuple):
-    """Lengths of one step's vectors."""
-
-    parameters: int  # p
-    queries: int  # draws times d
-    release: int  # r
-    base: int  # length of η
-
-
-def sizes_of(algorithm: Algorithm) -> Sizes:
-    dimension, draws = algorithm.model.dimension, algorithm.estimator.num_draws
-    return Sizes(
-        parameters=algorithm.family.num_parameters(dimension),
-        queries=draws * dimension,
-        release=algorithm.estimator.release_size(algorithm.family, dimension),
-        base=algorithm.family.num_base(dimension),
-    )
+from dpvi.train.step import Algorithm, State, sizes_of
 
 
 class Run:
@@ -64,7 +45,7 @@ class Run:
         self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool = False
     ) -> list[Trace]:
         """Take every step of the plan and return one trace per lane."""
-        layout, recorder = self.layout, self._recorder()
+        layout, recorder = self.layout, Recorder(self.layout, self.sizes, self.dtype, self.lanes)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         ahead = _Ahead(self._draw, streams, layout)
         with _bar(self.algorithm, progress) as bar:
@@ -89,17 +70,12 @@ class Run:
         final = np.asarray(state.xi) if self.lanes else np.asarray(state.xi)[None]
         return recorder.traces(final, Segments(*map(np.stack, zip(*segments, strict=True))) if segments else None)
 
-    def _recorder(self) -> Recorder:
-        sizes = self.sizes
-        row = Row(*(np.zeros(n, self.dtype) for n in (sizes.parameters, sizes.queries, sizes.release, sizes.parameters)))
-        return Recorder(self.layout, row, self.lanes)
-
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""
         if directive is None:
             return self.layout.num_steps, None
         if not isinstance(directive.num_steps, (int, np.integer)) or directive.num_steps < 1:
-            raise ValueError(f"A directive must take a whole number of steps, at least one, got {directive.num_steps!r}.")
+            raise ValueError(f"A directive must take one step or more, a whole number, got {directive.num_steps!r}.")
         stop = min(step + directive.num_steps, self.layout.num_steps)
         if directive.query is None:
             return stop, None
@@ -123,7 +99,9 @@ def _add(left: Totals | None, right: Totals) -> Totals:
         return right
     with jax.enable_x64(True):
         return right._replace(
-            iterate=left.iterate + right.iterate, query=left.query + right.query, noisy_sum=left.noisy_sum + right.noisy_sum
+            iterate=left.iterate + right.iterate,
+            query=left.query + right.query,
+            noisy_sum=left.noisy_sum + right.noisy_sum,
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpvi.core.trace import MAX_MOMENT_DIMENSION, BlockSums, MomentSums, Segments, Trace
 from dpvi.train.chunk import Layout
-from dpvi.train.step import Row
+from dpvi.train.step import Row, Sizes
 
 _MAX_ROW_BYTES = 2**28
 _MAX_MOMENT_BYTES = 2**27
@@ -75,21 +75,19 @@ _add = jax.jit(partial(jax.tree.map, jnp.add))
 class Recorder:
     """Collects chunks in order; :meth:`traces` gives one trace per lane."""
 
-    def __init__(self, layout: Layout, rows: Row, lanes: int | None) -> None:
-        """``rows`` holds the shape of one step's row; ``lanes`` is None for a single run, whose arrays have no lane axis."""
+    def __init__(self, layout: Layout, sizes: Sizes, dtype: Any, lanes: int | None) -> None:
+        """``lanes`` is None for a single run, whose arrays have no lane axis."""
         self.layout = layout
         self.lanes = lanes
         self.num_lanes = num_lanes = lanes or 1
-        sizes = Row(*(part.shape[-1] for part in rows))
-        itemsize = np.dtype(rows.iterate.dtype).itemsize
-        stored = (sizes.iterate + sizes.query + sizes.noisy_sum) * itemsize * layout.num_steps * num_lanes
+        stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_steps * num_lanes
         self.thinning = max(1, -(-stored // _MAX_ROW_BYTES))
         num_rows = -(-layout.num_steps // self.thinning)
         self._iterates, self._queries, self._noisy_sums = (
-            np.zeros((num_lanes, num_rows, size), rows.iterate.dtype) for size in sizes[:3]
+            np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
         )
-        self._moments_online = self.thinning > 1 and sizes.query <= MAX_MOMENT_DIMENSION
-        moment_bytes = 8 * sizes.query * (sizes.query + sizes.noisy_sum) * layout.num_blocks * num_lanes
+        self._moments_online = self.thinning > 1 and sizes.queries <= MAX_MOMENT_DIMENSION
+        moment_bytes = 8 * sizes.queries * (sizes.queries + sizes.release) * layout.num_blocks * num_lanes
         self._blocks_per_group = max(1, -(-moment_bytes // _MAX_MOMENT_BYTES))
         self._blocks: BlockSums | None = None
         self._moments: MomentSums | None = None
@@ -118,7 +116,11 @@ class Recorder:
         target = (base + first) // self.thinning
         taken = slice(first, stop, self.thinning)
         count = len(range(first, stop, self.thinning))
-        for store, part in ((self._iterates, rows.iterate), (self._queries, rows.query), (self._noisy_sums, rows.noisy_sum)):
+        for store, part in (
+            (self._iterates, rows.iterate),
+            (self._queries, rows.query),
+            (self._noisy_sums, rows.noisy_sum),
+        ):
             if self.thinning == 1:
                 store[:, target : target + count] = np.asarray(part)[..., taken, :]
             else:  # thinned on the device, so that a large model's rows do not cross to the host
@@ -154,7 +156,8 @@ class Recorder:
 
     def traces(self, final: np.ndarray, segments: Segments | None = None) -> list[Trace]:
         """One trace per lane; ``final`` is (lane, p)."""
-        assert self._blocks is not None and self._open is None, "the run is not complete"
+        assert self._blocks is not None, "nothing was recorded"
+        assert self._open is None, "the run is not complete"
         steps = np.arange(self._iterates.shape[1], dtype=np.int64) * self.thinning
 
         def lane(part: Any, index: int) -> Any:

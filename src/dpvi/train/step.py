@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +17,9 @@ from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.models.base import Model
-from dpvi.train.draws import Draws, later_pass
+from dpvi.train.draws import Draws
+
+LaterPass = Callable[[jax.Array, jax.Array], jax.Array]  # (index, start) -> positions
 
 
 class State(NamedTuple):
@@ -54,41 +58,59 @@ class Algorithm:
         """One ascent step on the ELBO."""
         with jax.numpy_dtype_promotion("standard"):
             updates, optimizer_state = self.optimizer.update(-gradient, state.optimizer, state.xi)
-            return State(optax.apply_updates(state.xi, updates), optimizer_state)
+            return State(jnp.asarray(optax.apply_updates(state.xi, updates)), optimizer_state)
+
+
+class Sizes(NamedTuple):
+    """Lengths of one step's vectors."""
+
+    parameters: int  # p
+    queries: int  # draws times d
+    release: int  # r
+    base: int  # length of η
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """Widths of what a trace keeps of a step: iterate, query points, noisy sum."""
+        return self.parameters, self.queries, self.release
+
+
+def sizes_of(algorithm: Algorithm) -> Sizes:
+    dimension, draws = algorithm.model.dimension, algorithm.estimator.num_draws
+    return Sizes(
+        parameters=algorithm.family.num_parameters(dimension),
+        queries=draws * dimension,
+        release=algorithm.estimator.release_size(algorithm.family, dimension),
+        base=algorithm.family.num_base(dimension),
+    )
 
 
 def noiseless_sum(
     algorithm: Algorithm,
+    release: Callable[[Any], jax.Array],
     records: Any,
-    xi: jax.Array,
-    eta: jax.Array,
-    queries: jax.Array,
     first_positions: jax.Array,
-    sampling_stream: jax.Array,
-    step: jax.Array,
-    one_pass_suffices: bool,
+    later_pass: LaterPass | None,
 ) -> jax.Array:
     """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
     sampler = algorithm.sampler
 
-    def release(record: Any) -> jax.Array:
-        return algorithm.estimator.release(algorithm.model, algorithm.family, xi, eta, queries, record)
-
     def one_pass(positions: jax.Array) -> jax.Array:
         batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
         return bounded_sum(jax.vmap(release)(batch), positions < sampler.num_records, algorithm.plan.clip_norm)
+
+    total = one_pass(first_positions)
+    if later_pass is None:
+        return total
 
     def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         return ~is_complete(sampler, carry[1])
 
     def another(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         total, last, index = carry
-        positions = later_pass(sampler, sampling_stream, step, index, last + 1)
+        positions = later_pass(index, last + 1)
         return total + one_pass(positions), positions[-1], index + 1
 
-    total = one_pass(first_positions)
-    if one_pass_suffices:
-        return total
     return jax.lax.while_loop(unfinished, another, (total, first_positions[-1], jnp.ones((), jnp.uint32)))[0]
 
 
@@ -96,29 +118,31 @@ def private_step(
     algorithm: Algorithm,
     records: Any,
     state: State,
-    step: jax.Array,
     drawn: Draws,
-    sampling_stream: jax.Array,
+    later_pass: LaterPass | None,
     query: jax.Array | None,
-    one_pass_suffices: bool,
 ) -> tuple[State, Row]:
     """One step of the mechanism and, unless ``query`` freezes it, of the optimiser.
 
-    ``drawn`` is this step's row of the chunk's randomness. With ``query`` given, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
+    Parameters
+    ----------
+    drawn
+        This step's randomness.
+    later_pass
+        Gives the positions of further passes; ``None`` where the first is known to be enough.
+    query
+        With it, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
     """
-    plan, family, eta = algorithm.plan, algorithm.family, drawn.eta
+    model, family, estimator, plan = algorithm.model, algorithm.family, algorithm.estimator, algorithm.plan
+    xi, eta = state.xi, drawn.eta
     if query is None:
-        queries = jax.vmap(family.transform, (None, 0))(state.xi, eta)
+        queries = jax.vmap(family.transform, (None, 0))(xi, eta)
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
-    total = noiseless_sum(
-        algorithm, records, state.xi, eta, queries, drawn.positions, sampling_stream, step, one_pass_suffices
-    )
+    release = partial(estimator.release, model, family, xi, eta, queries)
+    total = noiseless_sum(algorithm, release, records, drawn.positions, later_pass)
     noisy_sum = total + plan.noise_scale * drawn.noise
     if query is not None:
-        return state, Row(state.xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(state.xi))
-    gradient = algorithm.estimator.reconstruct(
-        algorithm.model, family, state.xi, eta, noisy_sum, plan.sampling_rate
-    )
-    row = Row(state.xi, queries.reshape(-1), noisy_sum, -plan.sampling_rate * gradient)
-    return algorithm.update(state, gradient), row
+        return state, Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi))
+    gradient = estimator.reconstruct(model, family, xi, eta, noisy_sum, plan.sampling_rate)
+    return algorithm.update(state, gradient), Row(xi, queries.reshape(-1), noisy_sum, -plan.sampling_rate * gradient)

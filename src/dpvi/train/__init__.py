@@ -1,0 +1,1 @@
+"""The run: many private steps in one compiled program, recorded as a trace."""
