@@ -71,7 +71,7 @@ def make_chunk(
     """A function that runs rows ``start`` to ``stop`` of a chunk whose first step is ``base``.
 
     With ``one_pass_suffices`` it has no code for draws that outgrow the physical batch: half the program to compile,
-    for the nearly all chunks that have none.
+    for the chunks, nearly all, that have none.
     """
 
     def run(
@@ -88,10 +88,8 @@ def make_chunk(
             state, rows = carry
             # `i` is always inside, so no index is checked: the checks of `x[i]` and `x.at[i]` cost a tenth of a step
             drawn = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False), draws)
-            step = (base + i).astype(jnp.uint32)
-            state, row = private_step(
-                algorithm, records, state, step, drawn, streams.sampling, query, one_pass_suffices
-            )
+            more = partial(later_pass, algorithm.sampler, streams.sampling, (base + i).astype(jnp.uint32))
+            state, row = private_step(algorithm, records, state, drawn, None if one_pass_suffices else more, query)
             keep = partial(jax.lax.dynamic_update_index_in_dim, index=i, axis=0)
             return state, jax.tree.map(keep, rows, row)
 
