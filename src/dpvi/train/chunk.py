@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from dpvi.mechanism.rng import Streams
-from dpvi.train.draws import Draws
+from dpvi.train.draws import Draws, later_pass
 from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
