@@ -15,7 +15,7 @@ from dpvi.train import recorder
 from dpvi.train.chunk import Layout, make_layout
 from dpvi.train.loop import _pieces
 from dpvi.train.recorder import Recorder
-from dpvi.train.step import Row
+from dpvi.train.step import Row, Sizes
 
 SIZES = Row(iterate=4, query=2, noisy_sum=3, gradient=4)
 ROW_BYTES = 4 * (SIZES.iterate + SIZES.query + SIZES.noisy_sum)
@@ -35,7 +35,8 @@ def random_rows(num_steps: int, lanes: int = 1) -> Row:
 def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: frozenset[int] = frozenset()) -> list[Trace]:
     """Feed ``rows`` as a run would: stretches end at ``stops``; those numbered in ``frozen`` do not move."""
     lanes = rows.iterate.shape[0]
-    target = Recorder(layout, Row(*(np.zeros(size, np.float32) for size in SIZES)), lanes)
+    sizes = Sizes(parameters=SIZES.iterate, queries=SIZES.query, release=SIZES.noisy_sum, base=SIZES.query)
+    target = Recorder(layout, sizes, np.float32, lanes)
     edges = [0, *stops, layout.num_steps]
     for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
         for chunk, first, last in _pieces(layout, start, stop):
