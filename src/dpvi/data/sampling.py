@@ -8,7 +8,7 @@ The binary digits of a geometric variable are independent (G = bH + R with b a p
 R a truncated geometric with ratio 1 − κ and H a geometric with ratio (1 − κ)^b). So the low and the high half of a
 gap are drawn separately, each from an alias table whose weights are 64-bit integers computed in exact arithmetic.
 No floating-point number takes part in the draw: the probability of every half is right to 2⁻⁶⁴. The first 32 bits
-decide all but a few in a billion of the draws; the other 32 are made only for a chunk of steps that needs them.
+decide nearly every draw; the other 32 are made only for a chunk of steps in which some draw is still open.
 
 A pass has a fixed physical size, so that one compiled program serves every step. A draw that needs more takes
 another pass; nothing is truncated, and nothing depends on the order of the records.
@@ -28,6 +28,7 @@ WORDS_PER_GAP = 2
 MAX_RECORDS = 2**30  # positions are int32 and must not overflow when a gap is added to one
 _WEIGHT_BITS = 64
 _PRECISION = 256  # bits of the fixed-point arithmetic behind the weights
+_SMALLEST_RATE = 2.0**-128  # half of those bits are left for the weights themselves
 
 
 class AliasTable(NamedTuple):
@@ -74,6 +75,10 @@ def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: i
     """
     if num_records > MAX_RECORDS:
         raise ValueError("One sampler walks at most 2^30 records; there are more.")
+    if sampling_rate < _SMALLEST_RATE:
+        raise ValueError(
+            f"sampling_rate is {sampling_rate:g}, at which no record would ever be sampled; take a larger one."
+        )
     expected = sampling_rate * num_records
     physical_size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
     if max_physical_size is not None:

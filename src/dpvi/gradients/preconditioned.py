@@ -32,7 +32,10 @@ class Preconditioned:
     def __post_init__(self) -> None:
         check_draws(self.num_draws)
         if self.beta is not None:
-            object.__setattr__(self, "beta", tuple(float(b) for b in self.beta))
+            try:
+                object.__setattr__(self, "beta", tuple(float(b) for b in self.beta))
+            except TypeError:
+                raise TypeError(f"beta must be a sequence of numbers or None, got {self.beta!r}.") from None
             if not all(0 < b < float("inf") for b in self.beta):
                 raise ValueError("beta must hold finite positive numbers, one per variational parameter.")
 
