@@ -47,10 +47,8 @@ def test_a_seed_repeats_the_run_and_another_does_not():
     other = fit(seed=2)
     assert not np.any(other.trace.noisy_sums == first.trace.noisy_sums)
     assert not np.any(other.trace.iterates[0, :2] == first.trace.iterates[0, :2])
-
-
-def test_seeds_beyond_32_bits_differ():
-    assert not np.array_equal(fit(seed=1 + 2**32).trace.noisy_sums, fit().trace.noisy_sums)
+    beyond_32_bits = fit(seed=1 + 2**32)
+    assert not np.any(beyond_32_bits.trace.noisy_sums == first.trace.noisy_sums)
 
 
 def test_without_a_seed_every_run_is_another():
@@ -163,9 +161,6 @@ def test_an_initial_location_is_given_on_the_parameters_own_supports():
     start = {"w": np.array([0.1, 0.2, 0.3]), "scale": 0.5}
     trace = fit((x, y), private_plan(1), numpyro_models.linear, initial_location=start).trace
     np.testing.assert_allclose(np.sort(trace.iterates[0, :4]), np.sort([0.1, 0.2, 0.3, np.log(0.5)]), rtol=1e-5)
-
-
-# A record that breaks
 
 
 @pytest.mark.usefixtures("x64")
@@ -384,7 +379,7 @@ def test_refusals_name_neither_values_nor_numbers_of_records(leaves):
 
 def test_a_result_says_what_was_run_in_json():
     result = fit()
-    assert json.loads(json.dumps(result.estimator)) == {"name": "Aligned", "num_draws": 1}
+    assert json.dumps(result.estimator) == '{"name": "Aligned", "num_draws": 1}'
     assert result.plan == PLAN
     assert result.family == dpvi.MeanField()
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from dpvi.core.plan import Plan
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, record_structure, structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
@@ -153,6 +153,9 @@ def _prepare(
     """Check everything that can be wrong before a single record is read, then bring the records in."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), got {type(plan).__name__}.")
+    for name, value, example in (("family", family, "MeanField()"), ("estimator", estimator, "Aligned()")):
+        if isinstance(value, type) or not dataclasses.is_dataclass(value):
+            raise TypeError(f"{name} must be an object such as dpvi.{example}, got {value!r}.")
     estimator.check(family)
     if optimizer is None:
         optimizer = optax.adam(_LEARNING_RATE)
@@ -161,6 +164,7 @@ def _prepare(
             f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}."
         )
     key = root_key(seed)
+    structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
     ready = check(model, data)
     release_size = estimator.release_size(family, ready.dimension)
     records, num_records = as_records(data)
@@ -206,4 +210,5 @@ def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None) 
 
 def _describe(estimator: Any) -> dict[str, Any]:
     """Name and settings, as they are stored with a result."""
-    return {"name": type(estimator).__name__, **dataclasses.asdict(estimator)}
+    settings = dataclasses.asdict(estimator).items()
+    return {"name": type(estimator).__name__} | {k: list(v) if isinstance(v, tuple) else v for k, v in settings}

@@ -1,18 +1,10 @@
-"""Plans, models and traces small enough to fit in a fraction of a second.
-
-Importing this module lets the tests of one process share compiled programs: most of a small fit is compiling the
-cipher, and fits of one shape compile to the same program.
-"""
+"""Plans, models and traces small enough to fit in a fraction of a second."""
 
 from __future__ import annotations
 
-import atexit
 import math
-import shutil
-import tempfile
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -21,12 +13,6 @@ import numpyro.distributions as dist
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.core.trace import BlockSums, Trace
 from dpvi.models.functions import FunctionModel, from_functions
-
-_PROGRAMS = tempfile.mkdtemp(prefix="dpvi-tests-")
-atexit.register(shutil.rmtree, _PROGRAMS, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", _PROGRAMS)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 DIMENSION = 2
 RECORDS = np.random.default_rng(3).normal([0.5, -1.0], 1.0, (9, DIMENSION))

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     import dpvi
 
     model, data = _model(), simulate()
-    plan = dpvi.plan(epsilon=arguments.epsilon, delta=1e-5, sampling_rate=0.02, num_steps=4000, clip_norm=2.0)
+    plan = dpvi.plan(epsilon=arguments.epsilon, delta=1e-5, sampling_rate=0.02, num_steps=4000, clip_norm=3.0)
     print(plan.guarantee, end="\n\n")
     result = dpvi.fit(model, data, plan, seed=arguments.seed)
     without_privacy = dpvi.plan_nonprivate(sampling_rate=1.0, num_steps=2000)

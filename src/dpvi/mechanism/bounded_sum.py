@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from dpvi.core.clip import clip_factor
 
 
-def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float) -> jax.Array:
+def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, careful: bool = True) -> jax.Array:
     """Sum of the clipped rows of ``releases`` that are ``included``.
 
     Parameters
@@ -19,6 +19,9 @@ def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float) -> j
         Which slots hold a sampled record, (slots,).
     clip_norm
         Bound on each row's norm.
+    careful
+        Blank non-finite rows. Without it such a row makes the sum non-finite, included or not, which whoever saves
+        this pass has to look for.
 
     Guarantees
     ----------
@@ -27,17 +30,6 @@ def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float) -> j
     """
     factor = clip_factor(releases, clip_norm)
     finite = factor > 0
-    weights = jnp.where(included & finite, factor, 0)
-
-    def weighted_sum(rows: jax.Array) -> jax.Array:
-        return jnp.matmul(weights, rows, precision=jax.lax.Precision.HIGHEST)
-
-    # Zero times a non-finite number is not zero, so a bad row shows in the plain sum, whatever its weight; only then
-    # is it worth a pass over all rows to blank it.
-    total = weighted_sum(releases)
-    return jax.lax.cond(
-        jnp.isfinite(jnp.sum(total)),
-        lambda rows: total,
-        lambda rows: weighted_sum(jnp.where(finite[:, None], rows, 0)),
-        releases,
-    )
+    # zero times a non-finite number is not zero, so a weight of zero does not blank such a row
+    rows = jnp.where(finite[:, None], releases, 0) if careful else releases
+    return jnp.matmul(jnp.where(included & finite, factor, 0), rows, precision=jax.lax.Precision.HIGHEST)

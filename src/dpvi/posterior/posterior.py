@@ -88,7 +88,9 @@ class Posterior:
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
-        return jax.vmap(self._bijections.constrain)(self.sample_unconstrained(num_samples, key))
+        draws = jax.vmap(self._bijections.constrain)(self.sample_unconstrained(num_samples, key))
+        order = [site.name for site in getattr(self._bijections, "sites", ())]  # vmap sorts names; models order them
+        return {name: draws[name] for name in sorted(draws, key=order.index)} if set(order) == set(draws) else draws
 
     def log_prob(self, z: Any) -> jax.Array:
         """Log density of unconstrained ``z``: a scalar for one vector, a vector for rows."""

@@ -44,7 +44,7 @@ def save(result: Any, path: Path) -> None:
     temporary = path.with_name(path.name + ".partial")
     try:
         with open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **arrays)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -52,7 +52,10 @@ def make_layout(num_steps: int, bytes_per_step: int) -> Layout:
     target = max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1)))
     block = _round_down(max(1, num_steps // MIN_BLOCKS))
     if block <= target:
-        return Layout(num_steps, target // block * block, block)
+        # chunks of equal length, so that little of what the last one draws goes unused
+        num_chunks = -(-num_steps // (target // block * block))
+        blocks_per_chunk = -(-num_steps // (num_chunks * block))
+        return Layout(num_steps, blocks_per_chunk * block, block)
     chunk = block
     while chunk > target and chunk % 2 == 0:
         chunk //= 2
@@ -66,12 +69,12 @@ def _round_down(length: int) -> int:
 
 
 def make_chunk(
-    algorithm: Algorithm, layout: Layout, one_pass_suffices: bool
+    algorithm: Algorithm, layout: Layout, careful: bool
 ) -> Callable[[State, Any, Streams, Draws, jax.Array, jax.Array, jax.Array, jax.Array | None], tuple[State, Row]]:
     """A function that runs rows ``start`` to ``stop`` of a chunk whose first step is ``base``.
 
-    With ``one_pass_suffices`` it has no code for draws that outgrow the physical batch: half the program to compile,
-    for the chunks, nearly all, that have none.
+    Only with ``careful`` does it have code for draws that outgrow the physical batch and for non-finite releases.
+    Nearly all chunks have neither, and run faster and compile in half the time without.
     """
 
     def run(
@@ -89,7 +92,7 @@ def make_chunk(
             # `i` is always inside, so no index is checked: the checks of `x[i]` and `x.at[i]` cost a tenth of a step
             drawn = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False), draws)
             more = partial(later_pass, algorithm.sampler, streams.sampling, (base + i).astype(jnp.uint32))
-            state, row = private_step(algorithm, records, state, drawn, None if one_pass_suffices else more, query)
+            state, row = private_step(algorithm, records, state, drawn, more if careful else None, query)
             keep = partial(jax.lax.dynamic_update_index_in_dim, index=i, axis=0)
             return state, jax.tree.map(keep, rows, row)
 

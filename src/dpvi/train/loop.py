@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from dpvi.train.chunk import Layout, make_chunk, make_layout
 from dpvi.train.draws import make_draws
 from dpvi.train.driver import Directive, Driver, Released
 from dpvi.train.recorder import Recorder, Totals
-from dpvi.train.step import Algorithm, State, sizes_of
+from dpvi.train.step import Algorithm, Row, State, sizes_of
 
 
 class Run:
@@ -34,12 +34,13 @@ class Run:
         self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1))
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
-        chunks = {simple: make_chunk(algorithm, self.layout, one_pass_suffices=simple) for simple in (True, False)}
+        chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             draw = jax.vmap(draw, (0, None))
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, None)) for k, chunk in chunks.items()}
         self._draw = jax.jit(draw)
-        self._chunks = {simple: jax.jit(chunk) for simple, chunk in chunks.items()}  # compiled when first needed
+        self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
+        self._must_be_careful = False
 
     def __call__(
         self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool = False
@@ -54,14 +55,12 @@ class Run:
                 directive = driver(released or self._released(step, state, None, 0)) if driver else None
                 stop, query = self._stretch(directive, step)
                 totals = None
-                for chunk, first, last in _pieces(layout, step, stop):
-                    draws, complete = ahead[chunk]
-                    state, rows = self._chunks[bool(np.all(complete))](
-                        state, records, streams, draws, chunk * layout.chunk_length, first, last, query
-                    )
-                    piece = recorder.record(rows, chunk, first, last, moving=query is None)
-                    totals = _add(totals, piece) if driver else None
-                    bar.update(last - first)
+                pieces = _pieces(layout, step, stop)
+                for after, rows, piece in self._advance(state, records, streams, ahead, pieces, query):
+                    state = after
+                    summed = recorder.record(rows, *piece, moving=query is None)
+                    totals = _add(totals, summed) if driver else None
+                    bar.update(piece.last - piece.first)
                 if driver and totals is not None:
                     released = self._released(stop, state, totals, stop - step)
                     at = np.full(self.algorithm.model.dimension, np.nan) if query is None else np.asarray(query)
@@ -69,6 +68,36 @@ class Run:
                 step = stop
         final = np.asarray(state.xi) if self.lanes else np.asarray(state.xi)[None]
         return recorder.traces(final, Segments(*map(np.stack, zip(*segments, strict=True))) if segments else None)
+
+    def _advance(
+        self,
+        state: State,
+        records: Any,
+        streams: Streams,
+        ahead: _Ahead,
+        pieces: Iterable[Piece],
+        query: jax.Array | None,
+    ) -> Iterator[tuple[State, Row, Piece]]:
+        """Run piece after piece; each is handed out while the device already works on the next.
+
+        The quick program leaves a non-finite row behind where it met a non-finite release. Nothing of that is kept: the
+        same steps are taken again, with the same randomness, by the careful program, as are all that follow.
+        """
+        done = None
+        for piece in pieces:
+            draws, complete = ahead[piece.chunk]
+            base = piece.chunk * self.layout.chunk_length
+            arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
+            careful = self._must_be_careful or not np.all(np.asarray(complete))
+            state, rows = self._chunks[careful](*arguments)
+            if done is not None:
+                yield done
+            if not careful and not np.all(np.isfinite(np.asarray(rows.noisy_sum)[..., piece.first : piece.last, :])):
+                self._must_be_careful = True
+                state, rows = self._chunks[True](*arguments)
+            done = (state, rows, piece)
+        if done is not None:
+            yield done
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""
@@ -105,12 +134,20 @@ def _add(left: Totals | None, right: Totals) -> Totals:
         )
 
 
-def _pieces(layout: Layout, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(chunk, first row, last row) that together cover steps ``start`` to ``stop``."""
+class Piece(NamedTuple):
+    """Rows ``first`` to ``last`` of a chunk."""
+
+    chunk: int
+    first: int
+    last: int
+
+
+def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
+    """The pieces that together cover steps ``start`` to ``stop``."""
     while start < stop:
         chunk, first = divmod(start, layout.chunk_length)
         last = min(layout.chunk_length, stop - chunk * layout.chunk_length)
-        yield chunk, first, last
+        yield Piece(chunk, first, last)
         start = chunk * layout.chunk_length + last
 
 

@@ -72,6 +72,13 @@ def _all_totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, mo
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 
 
+@partial(jax.jit, static_argnames="thinning")
+def _thin(rows: jax.Array, first: int, thinning: int) -> jax.Array:
+    """Every ``thinning``-th row from ``first`` on; one program for every ``first``, so the last ones may be void."""
+    index = first + thinning * jnp.arange(-(-rows.shape[-2] // thinning))
+    return jnp.take(rows, index, axis=-2, mode="clip")
+
+
 class Recorder:
     """Collects chunks in order; :meth:`traces` gives one trace per lane."""
 
@@ -91,7 +98,8 @@ class Recorder:
         self._blocks_per_group = max(1, -(-moment_bytes // _MAX_MOMENT_BYTES))
         self._blocks: BlockSums | None = None
         self._moments: MomentSums | None = None
-        self._open: Totals | None = None
+        self._open: Totals | None = None  # sums of blocks that still grow
+        self._closed: Totals | None = None  # sums of finished blocks on their way to the host
         self._open_block = 0
 
     def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals:
@@ -106,7 +114,9 @@ class Recorder:
         step = base + stop
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
         if block_ends or step == self.layout.num_steps:
-            self._close()
+            # fetched one chunk later: by then the device has finished it, and nobody has to wait
+            self._fetch()
+            self._closed, self._open = self._open, None
         return totals
 
     def _keep_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
@@ -114,7 +124,6 @@ class Recorder:
         if first >= stop:
             return
         target = (base + first) // self.thinning
-        taken = slice(first, stop, self.thinning)
         count = len(range(first, stop, self.thinning))
         for store, part in (
             (self._iterates, rows.iterate),
@@ -122,30 +131,31 @@ class Recorder:
             (self._noisy_sums, rows.noisy_sum),
         ):
             if self.thinning == 1:
-                store[:, target : target + count] = np.asarray(part)[..., taken, :]
+                store[:, target : target + count] = np.asarray(part)[..., first:stop, :]
             else:  # thinned on the device, so that a large model's rows do not cross to the host
-                store[:, target : target + count] = np.asarray(part[..., taken, :])
+                store[:, target : target + count] = np.asarray(_thin(part, first, self.thinning))[..., :count, :]
 
-    def _close(self) -> None:
+    def _fetch(self) -> None:
         """Move the sums of finished blocks to the host."""
-        assert self._open is not None
+        if self._closed is None:
+            return
         num_blocks = self.layout.num_blocks
-        blocks = self._on_host(self._open.blocks)
+        blocks = self._on_host(self._closed.blocks)
         if self._blocks is None:
             self._blocks = BlockSums(*(np.zeros((self.num_lanes, num_blocks, *part.shape[2:])) for part in blocks))
         size = min(self.layout.blocks_per_chunk, num_blocks - self._open_block)
         for store, part in zip(self._blocks, blocks, strict=True):
             store[:, self._open_block : self._open_block + size] += part[:, :size]
-        if self._open.moments is not None:
-            self._close_moments(self._on_host(self._open.moments), size)
+        if self._closed.moments is not None:
+            self._add_moments(self._on_host(self._closed.moments), size)
         self._open_block += size
-        self._open = None
+        self._closed = None
 
     def _on_host(self, sums: Any) -> Any:
         """Device sums as NumPy arrays with a lane axis."""
         return jax.tree.map(lambda part: np.asarray(part) if self.lanes else np.asarray(part)[None], sums)
 
-    def _close_moments(self, moments: MomentSums, size: int) -> None:
+    def _add_moments(self, moments: MomentSums, size: int) -> None:
         num_groups = -(-self.layout.num_blocks // self._blocks_per_group)
         if self._moments is None:
             self._moments = MomentSums(*(np.zeros((self.num_lanes, num_groups, *part.shape[2:])) for part in moments))
@@ -156,8 +166,9 @@ class Recorder:
 
     def traces(self, final: np.ndarray, segments: Segments | None = None) -> list[Trace]:
         """One trace per lane; ``final`` is (lane, p)."""
-        assert self._blocks is not None, "nothing was recorded"
         assert self._open is None, "the run is not complete"
+        self._fetch()
+        assert self._blocks is not None, "nothing was recorded"
         steps = np.arange(self._iterates.shape[1], dtype=np.int64) * self.thinning
 
         def lane(part: Any, index: int) -> Any:

@@ -97,7 +97,8 @@ def noiseless_sum(
 
     def one_pass(positions: jax.Array) -> jax.Array:
         batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
-        return bounded_sum(jax.vmap(release)(batch), positions < sampler.num_records, algorithm.plan.clip_norm)
+        included = positions < sampler.num_records
+        return bounded_sum(jax.vmap(release)(batch), included, algorithm.plan.clip_norm, careful=later_pass is not None)
 
     total = one_pass(first_positions)
     if later_pass is None:
@@ -129,7 +130,8 @@ def private_step(
     drawn
         This step's randomness.
     later_pass
-        Gives the positions of further passes; ``None`` where the first is known to be enough.
+        Gives the positions of further passes. ``None`` for the quick step: the first pass is known to be enough, and
+        should a release not be finite, neither is the step's row, and the step has to be taken again with care.
     query
         With it, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
     """
