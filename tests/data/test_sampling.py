@@ -322,31 +322,34 @@ def test_the_draw_does_not_depend_on_how_steps_are_grouped():
 
 
 @pytest.mark.parametrize("half", ["low", "high"])
-def test_an_undecided_half_is_settled_by_the_refining_words(precision, half):
+@pytest.mark.parametrize("num_ties", [1, 2])
+def test_an_undecided_half_is_settled_by_the_spare_word_and_two_by_refinement(precision, half, num_ties):
     sampler = poisson_sampler(1000, 0.1)
     size, table = sampler.physical_size, on_host(getattr(sampler, half))
     column = int(np.flatnonzero((table.threshold_low > 0) & (table.alias != np.arange(table.alias.size)))[0])
     tie = (column << (32 - table.columns_log2)) + int(table.threshold_high[column])
-    others = np.random.default_rng(2).integers(0, 2**32, (2 * size, 1), dtype=np.uint32)
+    threshold = int(table.threshold_low[column])
+    others = np.random.default_rng(2).integers(0, 2**32, (2 * size + 1, 1), dtype=np.uint32)
     slot = 0 if half == "low" else size  # the first gap's word of this half
-    first = jnp.asarray(others).at[slot, 0].set(tie)
-    decided, before, after = (
-        np.asarray(gaps(sampler, lambda refining, r=refinement, f=deciding: jnp.full_like(f, r) if refining else f))
-        for deciding, refinement in (
-            (jnp.asarray(others), 0),
-            (first, int(table.threshold_low[column]) - 1),
-            (first, int(table.threshold_low[column])),
-        )
-    )
+
+    def drawn(ties: int, settling: int, ignored: int) -> np.ndarray:
+        """Gaps where the words that should settle ties hold ``settling``, and the others ``ignored``."""
+        spare, refining = (settling, ignored) if num_ties == 1 else (ignored, settling)
+        first = jnp.asarray(others).at[slot : slot + ties, 0].set(tie).at[-1, 0].set(spare)
+        return np.asarray(gaps(sampler, lambda refine: jnp.full_like(first, refining) if refine else first))
+
+    decided = drawn(0, 0, 0)
+    before, after = drawn(num_ties, threshold - 1, threshold), drawn(num_ties, threshold, threshold - 1)
     base = 1 << sampler.low_bits
     shares = {"low": lambda gap: gap % base, "high": lambda gap: gap // base}
-    assert shares.pop(half)(before[0, 0]) == column
-    assert before[0, 0] != after[0, 0]
+    assert np.all(shares.pop(half)(before[:num_ties]) == column)
+    assert np.all(before[:num_ties] != after[:num_ties])
     (other,) = shares.values()
-    assert other(before[0, 0]) == other(after[0, 0]) == other(decided[0, 0])
+    np.testing.assert_array_equal(other(before), other(decided))
+    np.testing.assert_array_equal(other(after), other(decided))
     # where the first 32 bits decide, the others do not matter, not even in a neighbour's company
-    np.testing.assert_array_equal(before[1:], decided[1:])
-    np.testing.assert_array_equal(after[1:], decided[1:])
+    np.testing.assert_array_equal(before[num_ties:], decided[num_ties:])
+    np.testing.assert_array_equal(after[num_ties:], decided[num_ties:])
 
 
 # --- edges ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ The binary digits of a geometric variable are independent (G = bH + R with b a p
 R a truncated geometric with ratio 1 − κ and H a geometric with ratio (1 − κ)^b). So the low and the high half of a
 gap are drawn separately, each from an alias table whose weights are 64-bit integers computed in exact arithmetic.
 No floating-point number takes part in the draw: the probability of every half is right to 2⁻⁶⁴. The first 32 bits
-decide nearly every draw; the other 32 are made only for a chunk of steps in which some draw is still open.
+decide nearly every draw. A step in which one is still open has a spare word for it; the other 32 bits of all draws are
+made only for a chunk of steps in which that is not enough.
 
 A pass has a fixed physical size, so that one compiled program serves every step. A draw that needs more takes
 another pass; nothing is truncated, and nothing depends on the order of the records.
@@ -55,8 +56,8 @@ class PoissonSampler(NamedTuple):
 
     @property
     def words_per_pass(self) -> int:
-        """Random words that decide one pass, unless it has to be refined with as many again."""
-        return 0 if self.certain else WORDS_PER_GAP * self.physical_size
+        """Random words that decide one pass, with one to spare, unless it has to be refined with as many again."""
+        return 0 if self.certain else WORDS_PER_GAP * self.physical_size + 1
 
 
 def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: int | None = None) -> PoissonSampler:
@@ -165,24 +166,30 @@ def _look_up(table: AliasTable, word: jax.Array, refinement: jax.Array | None) -
 
 def gaps(sampler: PoissonSampler, words: Words) -> jax.Array:
     """Gaps from random words of shape (words_per_pass, ...): int32 of shape (physical_size, ...)."""
+    first = words(False)
+    deciding, spare = _by_gap(sampler, first), first[-1]
 
-    def split(words: jax.Array) -> jax.Array:
-        return words.reshape(WORDS_PER_GAP, sampler.physical_size, *words.shape[1:])
+    def combine(low_refinement: jax.Array | None, high_refinement: jax.Array | None) -> jax.Array:
+        low = _look_up(sampler.low, deciding[0], low_refinement)
+        return (_look_up(sampler.high, deciding[1], high_refinement) << sampler.low_bits) + low
 
-    def undecided(table: AliasTable, word: jax.Array) -> jax.Array:
-        _, rest, threshold = _compare(table, word)
-        return jnp.any(rest == threshold)
+    def refined() -> jax.Array:
+        return combine(*_by_gap(sampler, words(True)))
 
-    def combine(first: jax.Array, second: jax.Array | tuple[None, None]) -> jax.Array:
-        low = _look_up(sampler.low, first[0], second[0])
-        return (_look_up(sampler.high, first[1], second[1]) << sampler.low_bits) + low
+    # the spare word settles one open draw of a step; two of them must not share it
+    open_draws = jnp.max(_num_undecided(sampler.low, deciding[0]) + _num_undecided(sampler.high, deciding[1]))
+    branches = (lambda: combine(None, None), lambda: combine(spare, spare), refined)
+    return jax.lax.switch(jnp.minimum(open_draws, 2), branches)
 
-    first = split(words(False))
-    return jax.lax.cond(
-        undecided(sampler.low, first[0]) | undecided(sampler.high, first[1]),
-        lambda: combine(first, split(words(True))),
-        lambda: combine(first, (None, None)),
-    )
+
+def _by_gap(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
+    """One word per half of each gap, (2, physical_size, ...)."""
+    return words[:-1].reshape(WORDS_PER_GAP, sampler.physical_size, *words.shape[1:])
+
+
+def _num_undecided(table: AliasTable, word: jax.Array) -> jax.Array:
+    _, rest, threshold = _compare(table, word)
+    return jnp.sum(rest == threshold, axis=0, dtype=jnp.int32)
 
 
 def positions(sampler: PoissonSampler, words: Words, start: jax.Array) -> jax.Array:

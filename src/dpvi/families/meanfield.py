@@ -39,18 +39,19 @@ class MeanField:
         return jnp.concatenate([location, jnp.full_like(location, invert_scale(self.scale, self.initial_scale))])
 
     def location(self, xi: jax.Array) -> jax.Array:
-        return xi[: xi.shape[0] // 2]
+        return jnp.split(xi, 2)[0]
 
     def standard_deviations(self, xi: jax.Array) -> jax.Array:
         """T(s)."""
-        return apply_scale(self.scale, xi[xi.shape[0] // 2 :])
+        return apply_scale(self.scale, jnp.split(xi, 2)[1])
 
     def scale_derivatives(self, xi: jax.Array) -> jax.Array:
         """T'(s)."""
-        return scale_derivative(self.scale, xi[xi.shape[0] // 2 :])
+        return scale_derivative(self.scale, jnp.split(xi, 2)[1])
 
     def transform(self, xi: jax.Array, eta: jax.Array) -> jax.Array:
-        return self.location(xi) + self.standard_deviations(xi) * eta
+        location, s = jnp.split(xi, 2)  # one split: its gradient is one concatenation
+        return location + apply_scale(self.scale, s) * eta
 
     def entropy(self, xi: jax.Array) -> jax.Array:
         sd = self.standard_deviations(xi)

@@ -29,7 +29,6 @@ def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, care
     the sum itself). A record with a non-finite release contributes zero, as does an empty slot, whatever it holds.
     """
     factor = clip_factor(releases, clip_norm)
-    finite = factor > 0
-    # zero times a non-finite number is not zero, so a weight of zero does not blank such a row
-    rows = jnp.where(finite[:, None], releases, 0) if careful else releases
-    return jnp.matmul(jnp.where(included & finite, factor, 0), rows, precision=jax.lax.Precision.HIGHEST)
+    if careful:  # zero times a non-finite number is not zero, so a factor of zero does not blank such a row
+        releases = jnp.where(factor[:, None] > 0, releases, 0)
+    return jnp.matmul(jnp.where(included, factor, 0), releases, precision=jax.lax.Precision.HIGHEST)
