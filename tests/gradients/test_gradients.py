@@ -171,7 +171,7 @@ def test_pairs_that_do_not_exist_are_refused_with_a_remedy(family, estimator):
         estimator.check(family)
     sentence = str(refusal.value)
     assert sentence.startswith(f"{type(estimator).__name__}()")
-    assert f"MeanField only, not for {type(family).__name__}." in sentence
+    assert f"MeanField only, not {type(family).__name__}." in sentence
     assert "Aligned(), which works for every family." in sentence
     if isinstance(estimator, Preconditioned):
         assert "Pass a fixed beta" in sentence
