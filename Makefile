@@ -3,16 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test lint format bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
-
-test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -90,7 +90,7 @@ def test_a_loaded_result_has_the_same_posterior_without_its_model(tmp_path, meth
         r.posterior(method).summary(num_samples=200) for r in (result, Result.load(tmp_path / "result.dpvi"))
     )
     assert str(before) == str(after)
-    assert before.names == ("p[0]", "p[1]", "scale", "w[0]", "w[1]")
+    assert before.names == ("w[0]", "w[1]", "scale", "p[0]", "p[1]")
 
 
 def test_a_result_in_double_precision_is_read_in_single(tmp_path):
