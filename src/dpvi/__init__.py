@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpvi.core.driver import Directive
     from dpvi.core.guarantee import Guarantee
     from dpvi.core.plan import Plan
     from dpvi.families import FullRank, LowRank, MeanField
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result
     from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate
-    from dpvi.train.driver import Directive
 
 __version__ = "0.1.0"
 
@@ -62,7 +62,7 @@ _HOMES = {
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result"),
     "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate"),
-    "dpvi.train.driver": ("Directive",),
+    "dpvi.core.driver": ("Directive",),
 }
 
 

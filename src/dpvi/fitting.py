@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from dpvi.core.driver import Driver
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure, structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
@@ -21,7 +22,6 @@ from dpvi.models.base import Model
 from dpvi.models.check import check
 from dpvi.posterior.result import Result
 from dpvi.privacy.planning import warn_about_delta
-from dpvi.train.driver import Driver
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
@@ -67,7 +67,7 @@ def fit(
         By default normal with standard deviation 0.1, so that exchangeable components can part.
     driver
         Chooses between optimising and measuring at a fixed point, from released quantities; see
-        :mod:`dpvi.train.driver`.
+        :mod:`dpvi.core.driver`.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so.

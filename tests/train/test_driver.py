@@ -9,7 +9,7 @@ from support.small_models import DIMENSION, RECORDS, location_model, private_pla
 
 import dpvi
 from dpvi import Directive
-from dpvi.train.driver import Released
+from dpvi.core.driver import Released
 
 MODEL = location_model()
 NUM_STEPS = 60

@@ -55,6 +55,11 @@ class PoissonSampler(NamedTuple):
     certain: bool  # sampling rate 1: every record, no randomness needed
 
     @property
+    def takes_all(self) -> bool:
+        """Whether every pass is the whole of the data, so that nothing has to be drawn or gathered."""
+        return self.certain and self.physical_size == self.num_records
+
+    @property
     def words_per_pass(self) -> int:
         """Random words that decide one pass, with one to spare, unless it has to be refined with as many again."""
         return 0 if self.certain else WORDS_PER_GAP * self.physical_size + 1

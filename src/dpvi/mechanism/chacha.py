@@ -58,7 +58,7 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
     Parameters
     ----------
     key
-        Eight 32-bit words.
+        Eight 32-bit words, or several such keys: shape (..., 8) with leading axes that broadcast with ``counters``.
     counters
         Block counters, any shape.
     nonce
@@ -71,7 +71,7 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
     zero = jnp.zeros_like(counters)
     initial = (
         *(zero + np.uint32(word) for word in _CONSTANTS),
-        *(zero + key[i] for i in range(KEY_WORDS)),
+        *(zero + key[..., i] for i in range(KEY_WORDS)),
         counters,
         *(zero + jnp.asarray(word, jnp.uint32) for word in nonce),
     )
@@ -81,15 +81,19 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
 
 
 def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part: jax.Array | int = 0) -> jax.Array:
-    """``num_words`` words of key stream for each numbered message, shape (num_words, len(messages)).
+    """``num_words`` words of key stream for each numbered message: shape (num_words, ..., len(messages)).
 
     This is the cipher's own way of counting: the message number and the part within it are the nonce. Words come
-    first, so that whoever reads them position by position reads long vectors.
+    first, so that whoever reads them position by position reads long vectors. ``key`` is (8,), or (..., 8) for several
+    keys, whose axes then stand in the middle.
     """
     num_blocks = -(-num_words // BLOCK_WORDS)
-    counters = jnp.broadcast_to(jnp.arange(num_blocks, dtype=jnp.uint32)[:, None], (num_blocks, messages.shape[0]))
-    blocks = chacha20_blocks(key, counters, (_MESSAGE, messages, part))
-    return blocks.reshape(BLOCK_WORDS * num_blocks, messages.shape[0])[:num_words]
+    shape = (*key.shape[:-1], messages.shape[0])
+    counters = jnp.arange(num_blocks, dtype=jnp.uint32).reshape(-1, *[1] * len(shape))
+    blocks = chacha20_blocks(
+        key[..., None, :], jnp.broadcast_to(counters, (num_blocks, *shape)), (_MESSAGE, messages, part)
+    )
+    return blocks.reshape(BLOCK_WORDS * num_blocks, *shape)[:num_words]
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:

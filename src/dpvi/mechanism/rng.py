@@ -62,9 +62,10 @@ def _wrap(material: bytes) -> jax.Array:
 
 
 def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Array | int = 0) -> jax.Array:
-    """``num_words`` random 32-bit words for each of ``steps``, in one call: shape (num_words, len(steps)).
+    """``num_words`` random 32-bit words for each of ``steps``, in one call: shape (num_words, ..., len(steps)).
 
-    ``part`` separates several draws of one stream within a step.
+    ``stream`` is one key, or an array of keys whose axes then stand in the middle. ``part`` separates several draws of
+    one stream within a step.
     """
     return chacha20_messages(jax.random.key_data(stream), steps, num_words, part)
 

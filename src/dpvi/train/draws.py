@@ -17,9 +17,9 @@ from dpvi.mechanism.rng import Streams, normals_from_words, step_words
 
 
 class Draws(NamedTuple):
-    """What one step draws; for a chunk, with a leading axis of steps."""
+    """What one step draws; for a chunk, with a leading axis of steps, and before that one of lanes if there are any."""
 
-    positions: jax.Array  # (slots,) int32: sampled records of the first pass
+    positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
     noise: jax.Array  # (r,): standard normals for the mechanism
     eta: jax.Array  # (K, base): standard normals for the variational draw
 
@@ -29,12 +29,21 @@ def make_draws(
 ) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
     """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
 
+    def one_eta(key: jax.Array, step: jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.fold_in(key, step), eta_shape, dtype)
+
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
+        # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
         words = _pass_words(sampler, streams.sampling, steps, 0)
         noise = normals_from_words(step_words(streams.noise, steps, 2 * release_size)).astype(dtype)
-        eta = jax.vmap(lambda step: jax.random.normal(jax.random.fold_in(streams.model, step), eta_shape, dtype))(steps)
+        etas = jax.vmap(one_eta, (None, 0))
+        eta = (jax.vmap(etas, (0, None)) if streams.model.ndim else etas)(streams.model, steps)
+        if sampler.takes_all:
+            nobody = jnp.zeros((*noise.shape[1:], 0), jnp.int32)
+            return Draws(nobody, jnp.moveaxis(noise, 0, -1), eta), jnp.asarray(True)
         sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
-        return Draws(sampled.T, noise.T, eta), jnp.all(is_complete(sampler, sampled[-1]))
+        complete = jnp.all(is_complete(sampler, sampled[-1]))
+        return Draws(jnp.moveaxis(sampled, 0, -1), jnp.moveaxis(noise, 0, -1), eta), complete
 
     return draw
 

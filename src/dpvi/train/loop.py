@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm.auto import tqdm
 
+from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
 from dpvi.train.chunk import Layout, make_chunk, make_layout
 from dpvi.train.draws import make_draws
-from dpvi.train.driver import Directive, Driver, Released
 from dpvi.train.recorder import Recorder, Totals
 from dpvi.train.step import Algorithm, Row, State, sizes_of
 
@@ -36,7 +36,6 @@ class Run:
         draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
-            draw = jax.vmap(draw, (0, None))
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, None)) for k, chunk in chunks.items()}
         self._draw = jax.jit(draw)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
@@ -88,7 +87,7 @@ class Run:
             draws, complete = ahead[piece.chunk]
             base = piece.chunk * self.layout.chunk_length
             arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
-            careful = self._must_be_careful or not np.all(np.asarray(complete))
+            careful = self._must_be_careful or not bool(complete)
             state, rows = self._chunks[careful](*arguments)
             if done is not None:
                 yield done

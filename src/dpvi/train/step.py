@@ -95,11 +95,15 @@ def noiseless_sum(
     """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
     sampler = algorithm.sampler
 
-    def one_pass(positions: jax.Array) -> jax.Array:
-        batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
-        included = positions < sampler.num_records
+    def clipped_sum(batch: Any, included: jax.Array) -> jax.Array:
         return bounded_sum(jax.vmap(release)(batch), included, algorithm.plan.clip_norm, careful=later_pass is not None)
 
+    def one_pass(positions: jax.Array) -> jax.Array:
+        batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
+        return clipped_sum(batch, positions < sampler.num_records)
+
+    if sampler.takes_all:
+        return clipped_sum(records, jnp.ones(sampler.num_records, bool))
     total = one_pass(first_positions)
     if later_pass is None:
         return total
