@@ -43,6 +43,14 @@ class Layout(NamedTuple):
         return max(1, self.chunk_length // self.block_length)
 
 
+class Ran(NamedTuple):
+    """What a chunk gives back: the state after it, its rows, and whether all that it released is finite."""
+
+    state: State
+    rows: Row
+    finite: jax.Array
+
+
 def make_layout(num_steps: int, bytes_per_step: int) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
@@ -70,7 +78,7 @@ def _round_down(length: int) -> int:
 
 def make_chunk(
     algorithm: Algorithm, layout: Layout, careful: bool
-) -> Callable[[State, Any, Streams, Draws, jax.Array, jax.Array, jax.Array, jax.Array | None], tuple[State, Row]]:
+) -> Callable[[State, Any, Streams, Draws, jax.Array, jax.Array, jax.Array, jax.Array | None], Ran]:
     """A function that runs rows ``start`` to ``stop`` of a chunk whose first step is ``base``.
 
     Only with ``careful`` does it have code for draws that outgrow the physical batch and for non-finite releases.
@@ -86,7 +94,7 @@ def make_chunk(
         start: jax.Array,
         stop: jax.Array,
         query: jax.Array | None,
-    ) -> tuple[State, Row]:
+    ) -> Ran:
         def one(i: jax.Array, carry: tuple[State, Row]) -> tuple[State, Row]:
             state, rows = carry
             # `i` is always inside, so no index is checked: the checks of `x[i]` and `x.at[i]` cost a tenth of a step
@@ -97,7 +105,8 @@ def make_chunk(
             return state, jax.tree.map(keep, rows, row)
 
         rows = _empty_rows(algorithm, layout.chunk_length, state.xi.dtype)
-        return jax.lax.fori_loop(start, stop, one, (state, rows))
+        state, rows = jax.lax.fori_loop(start, stop, one, (state, rows))
+        return Ran(state, rows, jnp.all(jnp.isfinite(rows.noisy_sum)))
 
     return run
 

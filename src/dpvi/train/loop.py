@@ -88,13 +88,13 @@ class Run:
             base = piece.chunk * self.layout.chunk_length
             arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
             careful = self._must_be_careful or not bool(complete)
-            state, rows = self._chunks[careful](*arguments)
+            ran = self._chunks[careful](*arguments)
             if done is not None:
                 yield done
-            if not careful and not np.all(np.isfinite(np.asarray(rows.noisy_sum)[..., piece.first : piece.last, :])):
+            if not careful and not np.all(np.asarray(ran.finite)):
                 self._must_be_careful = True
-                state, rows = self._chunks[True](*arguments)
-            done = (state, rows, piece)
+                ran = self._chunks[True](*arguments)
+            state, done = ran.state, (ran.state, ran.rows, piece)
         if done is not None:
             yield done
 
