@@ -19,7 +19,7 @@ class CalibrationCurve(NamedTuple):
 
     mean_score: np.ndarray
     fraction_positive: np.ndarray
-    count: np.ndarray
+    num_records: np.ndarray
 
 
 def calibration_curve(probabilities: Any, labels: Any, num_bins: int = 10) -> CalibrationCurve:
@@ -93,8 +93,8 @@ def calibration_rmse(probabilities: Any, labels: Any, num_bins: int = 10) -> flo
     """
     curve = calibration_curve(probabilities, labels, num_bins)
     fraction, group = np.unique(curve.fraction_positive, return_inverse=True)
-    weight = np.bincount(group, weights=curve.count)
-    score = np.bincount(group, weights=curve.count * curve.mean_score) / weight
+    weight = np.bincount(group, weights=curve.num_records)
+    score = np.bincount(group, weights=curve.num_records * curve.mean_score) / weight
     if len(fraction) < 2:
         raise ValueError(
             f"All {num_bins} bins have the same fraction of positives, {fraction[0]:.3g}, so no curve passes through "
@@ -119,7 +119,7 @@ def binned_calibration_rmse(probabilities: Any, labels: Any, num_bins: int = 10)
     """
     curve = calibration_curve(probabilities, labels, num_bins)
     error = (curve.fraction_positive - curve.mean_score) ** 2
-    return float(np.sqrt(np.average(error, weights=curve.count)))
+    return float(np.sqrt(np.average(error, weights=curve.num_records)))
 
 
 def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
