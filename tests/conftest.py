@@ -9,6 +9,8 @@ import hypothesis
 import jax
 import pytest
 
+from dpvi.privacy import planning
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_platforms", "cpu")
 
@@ -19,6 +21,20 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plans_are_labels() -> Iterator[None]:
+    """Most tests of the mechanism need a noise scale, not an accountant: their plans carry any ε as a label."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpvi.fitting.checked_guarantee", lambda plan: plan.guarantee)
+        yield
+
+
+@pytest.fixture
+def accounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans mean what they claim, as they do for users."""
+    monkeypatch.setattr("dpvi.fitting.checked_guarantee", planning.checked_guarantee)
 
 
 @pytest.fixture

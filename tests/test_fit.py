@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from support import numpyro_models
 from support.small_models import RECORDS, exact_plan, location_model, logistic, logistic_data, private_plan
 
 import dpvi
+from dpvi.core.plan import Plan
 from dpvi.data.sampling import poisson_sampler
 
 MODEL = location_model()
@@ -36,6 +38,28 @@ def assert_same_trace(one, other):
 
 def _arrays(value):
     return [] if value is None else list(value) if isinstance(value, tuple) else [value]
+
+
+# Plans
+
+
+@pytest.mark.usefixtures("accounted")
+def test_a_plan_that_claims_more_than_it_keeps_does_not_run():
+    honest = dpvi.plan(epsilon=1.0, delta=1e-3, sampling_rate=0.5, num_steps=3, clip_norm=1.0)
+    stored = honest.to_dict()
+    assert fit(plan=Plan.from_dict(stored)).guarantee.epsilon == 1.0
+    stored["epsilon"] = 0.01
+    with pytest.raises(ValueError, match=r"claims epsilon = 0\.01 .* but its releases spend 1"):
+        fit(plan=Plan.from_dict(stored))
+
+
+@pytest.mark.usefixtures("accounted")
+def test_without_the_accountant_a_stored_plan_runs_and_says_it_was_taken_on_trust(monkeypatch):
+    honest = dpvi.plan(epsilon=1.0, delta=1e-3, sampling_rate=0.25, num_steps=3, clip_norm=1.0)
+    stored = dataclasses.replace(honest, unit="one stored row")  # not the plan this process made
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    guarantee = fit(plan=stored).guarantee
+    assert any("not recomputed here" in sentence for sentence in guarantee.assumptions)
 
 
 # Randomness
@@ -299,7 +323,7 @@ def test_fit_many_without_seeds_differs_between_data_sets():
         ((np.zeros((3, 4, 2)), np.zeros(3)), None, ValueError, "two leading axes"),
         ((np.zeros((3, 4, 2)), np.zeros((2, 4))), None, ValueError, "same number of rows"),
         (np.zeros((3, 0, 2)), None, ValueError, "at least one record"),
-        (np.zeros((3, 4, 2)), [1, 2], ValueError, "one number per data set: expected 3, got 2"),
+        (np.zeros((3, 4, 2)), [1, 2], ValueError, r"one number per data set: expected 3, got \[1, 2\]"),
         (np.zeros((3, 4, 2)), [1, 2, 3.5], TypeError, "seed must be a whole number"),
     ],
 )

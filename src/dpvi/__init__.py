@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpvi.core.driver import Directive
+    from dpvi.core.driver import Directive, Released
     from dpvi.core.guarantee import Guarantee
     from dpvi.core.plan import Plan
     from dpvi.families import FullRank, LowRank, MeanField
@@ -38,6 +38,7 @@ __all__ = [
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "Released",
     "Result",
     "Vanilla",
     "__version__",
@@ -50,7 +51,10 @@ __all__ = [
     "validate",
 ]
 
+_PACKAGES = ("evaluate", "families", "gradients", "models", "posterior", "privacy")
+
 _HOMES = {
+    "dpvi.core.driver": ("Directive", "Released"),
     "dpvi.core.guarantee": ("Guarantee",),
     "dpvi.core.plan": ("Plan",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
@@ -62,7 +66,6 @@ _HOMES = {
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result"),
     "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate"),
-    "dpvi.core.driver": ("Directive",),
 }
 
 
@@ -71,6 +74,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             globals()[name] = value = getattr(importlib.import_module(home), name)
             return value
+    if name in _PACKAGES:
+        return importlib.import_module(f"dpvi.{name}")
     raise AttributeError(f"module 'dpvi' has no attribute {name!r}")
 
 

@@ -54,14 +54,34 @@ def test_infinite_numbers_survive_strict_json():
 
 
 @pytest.mark.parametrize(
+    ("changes", "sentence"), [({"sampling_rate": 1.1}, "sampling_rate"), ({"count": 0}, "num_steps")]
+)
+def test_impossible_releases_are_refused(changes, sentence):
+    with pytest.raises(ValueError, match=f"{sentence} must"):
+        dataclasses.replace(GRADIENTS, **changes)
+
+
+def test_whole_numbers_stay_whole_on_the_way_through_a_file():
+    stored = make().to_dict()
+    stored["releases"][0]["count"] = float(GRADIENTS.count)
+    assert isinstance(Plan.from_dict(stored).num_steps, int)
+
+
+def test_a_public_size_and_an_unusual_unit_are_assumptions():
+    sentences = make(num_records=100, unit="one patient").guarantee.assumptions
+    assert any("number of records is declared public" in sentence for sentence in sentences)
+    assert any("one patient, is exactly one row" in sentence for sentence in sentences)
+    with pytest.raises(TypeError, match="unit must name"):
+        make(unit=3)
+
+
+@pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"releases": (HISTOGRAM,)}, "exactly one release named 'gradients'"),
         ({"releases": (GRADIENTS, HISTOGRAM, HISTOGRAM)}, "distinct names"),
         ({"releases": (dataclasses.replace(GRADIENTS, noise_multiplier=0.0),)}, "noise_multiplier must"),
         ({"releases": (dataclasses.replace(GRADIENTS, clip_norm=math.inf),)}, "clip_norm must"),
-        ({"releases": (dataclasses.replace(GRADIENTS, sampling_rate=1.1),)}, "sampling_rate must"),
-        ({"releases": (dataclasses.replace(GRADIENTS, count=0),)}, "num_steps must"),
         ({"epsilon": math.nan}, "epsilon must"),
         ({"epsilon": -1.0}, "epsilon must"),
         ({"delta": 0.0}, "delta must"),

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpvi.core.clip import clip_factor
 from dpvi.mechanism.bounded_sum import bounded_sum
 
 SLOTS, SIZE = 23, 7
-compiled = jax.jit(bounded_sum, static_argnums=2)
+
+
+def total(releases: jax.Array, included: jax.Array, clip_norm: float) -> jax.Array:
+    return sum(bounded_sum(releases, included, clip_norm))
+
+
+compiled = jax.jit(total, static_argnums=2)
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -90,7 +97,7 @@ def test_it_works_where_a_batch_of_sums_is_taken(dtype):
     rows = np.stack([releases(dtype, seed) for seed in range(3)])
     rows[1, 5, 0] = np.nan
     everyone = jnp.ones((3, SLOTS), bool)
-    together = jax.vmap(lambda r, i: bounded_sum(r, i, 1.0))(jnp.asarray(rows), everyone)
+    together = jax.vmap(lambda r, i: total(r, i, 1.0))(jnp.asarray(rows), everyone)
     alone = np.stack([np.asarray(compiled(jnp.asarray(each), everyone[0], 1.0)) for each in rows])
     np.testing.assert_allclose(np.asarray(together), alone, rtol=0, atol=relative(dtype) * SLOTS)
 
@@ -122,3 +129,22 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm(precision):
 
     with jax.enable_x64(precision == "float64"):
         check()
+
+
+def test_large_batches_are_added_in_twofold_precision():
+    """A record that leaves moves all later ones up a slot; a plain float32 sum then rounds another way."""
+    rows = np.abs(np.random.default_rng(4).normal(size=(50_000, 2))).astype(np.float32) + 2  # all clipped to norm 1
+    shorter = np.concatenate([rows[1:], rows[-1:]])
+    counts = np.ones(len(rows), bool)
+
+    def change(adder) -> float:
+        without_first = jnp.asarray(counts).at[-1].set(False)
+        before, after = adder(jnp.asarray(rows), jnp.asarray(counts)), adder(jnp.asarray(shorter), without_first)
+        return float(np.linalg.norm(sum(np.float64(part) for part in before) - sum(np.float64(part) for part in after)))
+
+    def plain(rows: jax.Array, counts: jax.Array) -> tuple[jax.Array]:
+        clipped = jnp.where(counts[:, None], clip_factor(rows, 1.0)[:, None] * rows, 0)
+        return (jax.lax.scan(lambda total, row: (total + row, None), jnp.zeros(2), clipped)[0],)
+
+    assert abs(change(lambda r, i: bounded_sum(r, i, 1.0)) - 1) < 5e-5
+    assert abs(change(plain) - 1) > 2e-4

@@ -134,14 +134,6 @@ def test_a_scale_column_of_zeros_does_not_stop_the_prior():
     assert jnp.isfinite(ready.log_prior(jnp.zeros(1)))
 
 
-def test_derived_holds_deterministic_sites():
-    model, _ = build(examples.Example("hierarchical", examples.hierarchical, (examples.GROUP, examples.Y_REAL)))
-    z = point(model)
-    effect = model.constrain(z)["effect"]
-    assert list(model.derived(z)) == ["range"]
-    np.testing.assert_allclose(model.derived(z)["range"], effect.max() - effect.min(), rtol=1e-5)
-
-
 def test_latents_inside_numpyro_scan(x64):
     from numpyro.contrib.control_flow import scan
 
@@ -161,13 +153,6 @@ def test_latents_inside_numpyro_scan(x64):
     z = point(ready)
     ours = jax.jit(lambda v: total(ready, v, records))(z)
     np.testing.assert_allclose(ours, numpyro_log_joint(example, ready, z, records), rtol=1e-10)
-
-
-def test_predict_draws_the_response():
-    model, _ = build(examples.Example("linear", examples.linear, (examples.X, examples.Y_REAL)))
-    samples = jax.vmap(model.constrain)(jnp.zeros((5, model.dimension)))
-    draws = model.predict(samples, jnp.asarray(examples.X, dtype=jnp.float32), None, key=jax.random.key(0))
-    assert draws["y"].shape == (5, examples.N)
 
 
 def test_the_jaxpr_of_a_record_is_lean():

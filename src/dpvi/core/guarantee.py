@@ -55,7 +55,7 @@ class Guarantee:
             text = (
                 f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {change} changes the "
                 f"probability of any outcome by a factor of at most exp({self.epsilon:.6g}){factor}, "
-                f"except with probability {self.delta:.3g}. Computed by {self.accountant}."
+                f"up to a further probability of {self.delta:.3g}. Computed by {self.accountant}."
             )
         if self.assumptions:
             text += " Assumes: " + " ".join(self.assumptions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,21 @@ from dpvi.core.guarantee import Guarantee
 
 FORMAT_VERSION = 1
 GRADIENTS = "gradients"
+_RECORD = "one record"
 
 _POISSON = (
     "Each release samples every record independently (Poisson sampling) and adds Gaussian noise to a clipped sum."
 )
 _PUBLIC_SETTINGS = (
-    "Every setting (model, prior, clip norm, sampling rate, number of steps, column levels and bounds) was chosen "
-    "without looking at the records."
+    "Every setting (model and what it closes over, prior, starting point, optimiser, clip norm, sampling rate, number "
+    "of steps, column levels and bounds) was chosen without looking at the records."
 )
-_FLOATS = "Noise is drawn and added in floating point; attacks on the last bits and timing are outside the statement."
+_PUBLIC_SIZE = "The number of records is declared public and is not protected."
+_ONE_ROW_EACH = "Each unit, {unit}, is exactly one row of the data."
+_FLOATS = (
+    "Sums and noise are floating-point numbers, whose rounding adds about 1e-4 to the sensitivity for batches of up to "
+    "a million records; attacks on the last bits and timing are outside the statement."
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,10 @@ class GaussianRelease:
     count: int
     noise_multiplier: float
     clip_norm: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sampling_rate", validation.sampling_rate(self.sampling_rate))
+        object.__setattr__(self, "count", validation.num_steps(self.count))
 
     @property
     def noise_scale(self) -> float:
@@ -63,18 +73,17 @@ class Plan:
     releases: tuple[GaussianRelease, ...]
     accountant: str
     adjacency: str = "add_remove"
-    unit: str = "one record"
+    unit: str = _RECORD
     num_records: int | None = None
 
     def __post_init__(self) -> None:
         validation.adjacency(self.adjacency)
         self._check_budget()
-        names = [release.name for release in self.releases]
+        object.__setattr__(self, "releases", tuple(self.releases))
+        names = [getattr(release, "name", release) for release in self.releases]
         if names.count(GRADIENTS) != 1 or len(set(names)) != len(names):
             raise ValueError(f"A plan needs exactly one release named {GRADIENTS!r} and distinct names, got {names}.")
         for release in self.releases:
-            validation.sampling_rate(release.sampling_rate)
-            validation.num_steps(release.count)
             if self.private:
                 validation.clip_norm(release.clip_norm)
                 validation.noise_multiplier(release.noise_multiplier)
@@ -87,6 +96,8 @@ class Plan:
             )
         if self.private:
             validation.delta(self.delta)
+        if not isinstance(self.unit, str) or not self.unit:
+            raise TypeError(f"unit must name who is protected, such as 'one record', got {self.unit!r}.")
         if self.num_records is not None:
             validation.num_records(self.num_records)
 
@@ -134,17 +145,26 @@ class Plan:
             adjacency=self.adjacency,
             unit=self.unit,
             accountant=self.accountant,
-            assumptions=(_POISSON, _PUBLIC_SETTINGS, _FLOATS) if self.private else (),
+            assumptions=self._assumptions() if self.private else (),
         )
+
+    def _assumptions(self) -> tuple[str, ...]:
+        """What the statement rests on, besides the mechanism doing what the plan says."""
+        sentences = [_POISSON, _PUBLIC_SETTINGS, _FLOATS]
+        if self.unit != _RECORD:
+            sentences.append(_ONE_ROW_EACH.format(unit=self.unit))
+        if self.num_records is not None:
+            sentences.append(_PUBLIC_SIZE)
+        return tuple(sentences)
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self)
         content["format_version"] = FORMAT_VERSION
-        return _map_floats(content, lambda x: "inf" if x == math.inf else x)
+        return _map_numbers(content, lambda x: "inf" if x == math.inf else x)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
-        fields: dict[str, Any] = _map_floats(content, lambda x: math.inf if x == "inf" else x)
+        fields: dict[str, Any] = _map_numbers(content, lambda x: math.inf if x == "inf" else x)
         version = fields.pop("format_version", None)
         if version != FORMAT_VERSION:
             raise ValueError(
@@ -178,10 +198,10 @@ class Plan:
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
 
-def _map_floats(value: Any, change: Any) -> Any:
-    """Apply ``change`` to every scalar of a nested JSON-like value."""
+def _map_numbers(value: Any, change: Callable[[Any], Any], name: str = "") -> Any:
+    """Apply ``change`` to the numbers of a nested JSON-like value that may be infinite."""
     if isinstance(value, Mapping):
-        return {key: _map_floats(item, change) for key, item in value.items()}
+        return {key: _map_numbers(item, change, key) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_map_floats(item, change) for item in value]
-    return change(value)
+        return [_map_numbers(item, change) for item in value]
+    return change(value) if name in ("epsilon", "clip_norm") else value

@@ -12,6 +12,10 @@ class PrivacyWarning(UserWarning):
     """A setting is legal but its guarantee says little; the message says why."""
 
 
+class ConvergenceWarning(UserWarning):
+    """A run ended before its parameters had settled; the message says what to change."""
+
+
 def number(name: str, value: Any) -> float:
     """Return ``value`` as a float: Python and array scalars, but no strings, booleans or None."""
     scalar: Any = value
@@ -76,7 +80,12 @@ def num_records(value: Any) -> int:
 
 
 def clip_norm(value: Any) -> float:
-    return positive("clip_norm", value, "It bounds what one record may contribute to a step.")
+    checked = positive("clip_norm", value, "It bounds what one record may contribute to a step.")
+    if not 1e-20 <= checked <= 1e20:
+        raise ValueError(
+            f"clip_norm must lie between 1e-20 and 1e20, where sums of squares stay finite, got {value!r}."
+        )
+    return checked
 
 
 def noise_multiplier(value: Any) -> float:

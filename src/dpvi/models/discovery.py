@@ -200,6 +200,11 @@ def _responses(trace: dict[str, dict], leaves: list[Any]) -> dict[int, str]:
 def _failure(error: Exception, plates: list[str]) -> list[str]:
     if isinstance(error, ModelError):
         return list(error.findings)
+    if isinstance(error, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
+        return [
+            f"The model must be a JAX function of the records, but fails with {type(error).__name__}: "
+            "sizes and branches must not depend on values of records; pass sizes as settings with functools.partial."
+        ]
     # The text of the error may hold sizes, so it stays in the traceback; the sentence names the likely cause.
     if plates:
         hint = (

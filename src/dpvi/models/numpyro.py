@@ -99,7 +99,7 @@ class NumPyroModel:
         """Map one unconstrained vector to ``{site: value on its own support}``, latent sites only."""
         if not needs_model(self.sites):
             return StaticBijections(self.sites).constrain(z)
-        values = self._values(z)[0]
+        values = self._values(z)
         return {site.name: values[site.name] for site in self.sites}
 
     def unconstrain(self, values: Mapping[str, Any]) -> jax.Array:
@@ -108,32 +108,6 @@ class NumPyroModel:
             return StaticBijections(self.sites).unconstrain(values)
         check_values(values, self.sites)
         return self._inverse({site.name: values[site.name] for site in self.sites})
-
-    def derived(self, z: jax.Array) -> dict[str, jax.Array]:
-        """Values of ``numpyro.deterministic`` sites outside the record plate; meaningful where they read no record."""
-        return self._values(z)[1]
-
-    def predict(self, samples: Mapping[str, Any], *args: Any, key: jax.Array, **kwargs: Any) -> dict[str, jax.Array]:
-        """Draw from the model given posterior samples.
-
-        Parameters
-        ----------
-        samples
-            ``{site: array}`` on the supports, draws along the first axis.
-        args, kwargs
-            Arguments of the model, with ``None`` (or nothing) for the response that is to be predicted.
-        key
-            A PRNG key.
-
-        Returns
-        -------
-        draws
-            ``{site: array}`` for every site that is not in ``samples``, draws along the first axis.
-        """
-        from numpyro.infer import Predictive
-
-        with jax.numpy_dtype_promotion("standard"):
-            return Predictive(self.function, posterior_samples=dict(samples))(key, *args, **kwargs)
 
     def run(self, z: jax.Array, batch: Any, imputed: Mapping[str, Any] | None = None) -> dict[str, dict]:
         """NumPyro's messages with the latent sites at z and the records of ``batch``, which has a leading axis."""
@@ -159,16 +133,9 @@ class NumPyroModel:
     def _evaluate_prior(self, z: jax.Array) -> jax.Array:
         return _sum(list(self.prior_terms(z, self.placeholder()).values()))
 
-    def _evaluate_sites(self, z: jax.Array) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    def _evaluate_sites(self, z: jax.Array) -> dict[str, jax.Array]:
         trace = self.run(z, self.placeholder())
-        derived = {
-            name: message["value"]
-            for name, message in trace.items()
-            if message["type"] == "deterministic"
-            and not execution.is_internal(name)
-            and execution.membership(message, self.record_plate) is None
-        }
-        return {site.name: trace[site.name]["value"] for site in self.sites}, derived
+        return {site.name: trace[site.name]["value"] for site in self.sites}
 
     def _evaluate_inverse(self, values: Mapping[str, Any]) -> jax.Array:
         parts: dict[str, jax.Array] = {}

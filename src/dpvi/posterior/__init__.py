@@ -3,6 +3,7 @@
 from dpvi.posterior.average import averaged
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.last import last_iterate
+from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior, Summary
 from dpvi.posterior.result import Result
 from dpvi.posterior.stationary import stationary_noise
@@ -17,5 +18,6 @@ __all__ = [
     "averaged",
     "converged_tail",
     "last_iterate",
+    "noise_aware",
     "stationary_noise",
 ]

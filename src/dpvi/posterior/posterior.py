@@ -47,6 +47,9 @@ class Summary(NamedTuple):
             for name, m, s, lo, up in columns
         }
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         level = f"{100 * self.probability:g} % interval"
         width = max(len("parameter"), *map(len, self.names))
@@ -95,6 +98,10 @@ class Posterior:
     def log_prob(self, z: Any) -> jax.Array:
         """Log density of unconstrained ``z``: a scalar for one vector, a vector for rows."""
         z = jnp.asarray(z)
+        if z.ndim not in (1, 2) or z.shape[-1] != self._bijections.dimension:
+            raise ValueError(
+                f"z must be a vector of {self._bijections.dimension} numbers, or rows of such, got shape {z.shape}."
+            )
         return self.distribution.log_prob(z) if z.ndim == 1 else jax.vmap(self.distribution.log_prob)(z)
 
     def quantile(
@@ -123,8 +130,9 @@ class Posterior:
         """Draws from the posterior predictive of a NumPyro ``model`` at new arguments.
 
         ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it); the result holds every
-        site that is not a posterior parameter, draws along the first axis.
+        site that is neither a posterior parameter nor given, draws along the first axis.
         """
+        from numpyro import handlers
         from numpyro.infer import Predictive
 
         function = getattr(model, "function", model)
@@ -135,7 +143,9 @@ class Posterior:
         draw_key, predict_key = jax.random.split(_key(key))
         draws = self.sample(num_samples, draw_key)
         with jax.numpy_dtype_promotion("standard"):
-            return Predictive(function, posterior_samples=draws)(predict_key, *args, **kwargs)
+            seen = handlers.trace(handlers.seed(function, predict_key)).get_trace(*args, **kwargs)
+            predicted = Predictive(function, posterior_samples=draws)(predict_key, *args, **kwargs)
+        return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
 
     def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
         """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on."""
@@ -147,13 +157,15 @@ class Posterior:
 def _key(key: jax.Array | None) -> jax.Array:
     """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
     if key is not None:
+        if not hasattr(key, "dtype"):
+            raise TypeError(f"key must come from jax.random.key(...), got {key!r}.")
         return key
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)), impl="threefry2x32")
 
 
 def _fixed(key: jax.Array | None) -> jax.Array:
     """A given key, or always the same one, so that printing a summary twice prints the same numbers."""
-    return jax.random.key(0) if key is None else key
+    return jax.random.key(0) if key is None else _key(key)
 
 
 def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,23 @@ from dpvi.models.sites import Site, StaticBijections, needs_model
 from dpvi.posterior import storage
 from dpvi.posterior.average import averaged
 from dpvi.posterior.last import last_iterate
+from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior
+from dpvi.posterior.score import score_posterior
 from dpvi.posterior.stationary import stationary_noise
 
 METHODS: Mapping[str, Callable[..., Any]] = {
     "last": last_iterate,
     "average": averaged,
     "stationary": stationary_noise,
+    "na_dpvi": noise_aware,
+    "score": score_posterior,
 }
+# what a method reads of a result besides trace and family
+_OF_THE_RUN = {"na_dpvi": ("plan", "estimator"), "score": ("plan", "model")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Everything a run released, and nothing else: it may be published as it is.
 
@@ -53,7 +60,13 @@ class Result:
     estimator: dict[str, Any]
     sites: tuple[Site, ...]
     structure: Any
-    model: Model | None = field(default=None, repr=False, compare=False)
+    model: Model | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(site.name for site in self.sites)
+        return (
+            f"Result({type(self.family).__name__}, {self.plan.num_steps} steps, parameters: {names})\n{self.guarantee}"
+        )
 
     def posterior(self, method: str = "stationary", **options: Any) -> Posterior:
         """The posterior by one of the methods below, computed from the trace alone.
@@ -62,13 +75,19 @@ class Result:
         ----------
         method
             ``"stationary"`` (averaged, widened by the noise the iterates show; the default), ``"average"`` (averaged
-            iterates only) or ``"last"`` (the last iterate as it is).
+            iterates only), ``"last"`` (the last iterate as it is) or ``"na_dpvi"`` (noise-aware DPVI, for runs with
+            ``Vanilla()`` or ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).
         options
-            Settings of the method, such as ``slope_threshold=0.05``.
+            Settings of the method, such as ``slope_threshold=0.05`` or ``engine="exact"``.
         """
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
-        distribution = METHODS[method](self.trace, self.family, **options)
+        context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ())}
+        try:
+            inspect.signature(METHODS[method]).bind(self.trace, self.family, **context, **options)
+        except TypeError as error:
+            raise TypeError(f"posterior({method!r}) does not take these options: {error}.") from None
+        distribution = METHODS[method](self.trace, self.family, **context, **options)
         return Posterior(distribution, self._bijections(), method, self.guarantee)
 
     def _bijections(self) -> Any:

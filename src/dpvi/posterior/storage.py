@@ -27,6 +27,8 @@ _HEADER = "header"
 
 def save(result: Any, path: Path) -> None:
     """Write ``result`` to ``path``, whole or not at all."""
+    if type(result.family).__name__ not in _FAMILIES:
+        raise ValueError(f"A result can be stored for the families {sorted(_FAMILIES)}, got {result.family!r}.")
     arrays: dict[str, Any]
     arrays, trace_header = _pack_trace(result.trace)
     header = {

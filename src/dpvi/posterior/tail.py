@@ -8,11 +8,13 @@ step takes part, thinned or not.
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 from dpvi.core.trace import BlockSums, Trace
+from dpvi.core.validation import ConvergenceWarning, positive
 
 
 class Tail(NamedTuple):
@@ -36,6 +38,7 @@ def converged_tail(trace: Trace, slope_threshold: float = 0.05, num_candidates: 
     num_candidates
         How many starting points are tried, evenly spread over the run; the last leaves 1/num_candidates of it.
     """
+    positive("slope_threshold", slope_threshold)
     num_blocks = len(trace.blocks.count)
     starts = np.unique(np.linspace(0, num_blocks, num_candidates, endpoint=False).astype(int))
     starts = starts[trace.blocks.count[::-1].cumsum()[::-1][starts] > 0]
@@ -51,6 +54,20 @@ def converged_tail(trace: Trace, slope_threshold: float = 0.05, num_candidates: 
     mean, variance = (np.array([tail[i] for tail in tails])[chosen, columns] for i in (0, 1))
     counts = np.array([tail[3] for tail in tails])
     return Tail(mean, variance, counts[chosen] / counts[0], converged)
+
+
+def settled_tail(trace: Trace, slope_threshold: float) -> Tail:
+    """:func:`converged_tail`, with a warning where some parameter had not settled when the run ended."""
+    tail = converged_tail(trace, slope_threshold)
+    drifting = int(np.sum(~tail.converged))
+    if drifting:
+        warnings.warn(
+            f"{drifting} of {len(tail.converged)} variational parameters were still drifting when the run ended, and "
+            "only the last part of it was used for them. Take more steps or a larger learning rate.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return tail
 
 
 def _tail_statistics(blocks: BlockSums, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:

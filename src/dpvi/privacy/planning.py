@@ -9,12 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from dpvi.core import validation
+from dpvi.core.guarantee import Guarantee
 from dpvi.core.plan import GRADIENTS, GaussianRelease, Plan
 from dpvi.core.validation import PrivacyWarning
 from dpvi.privacy import accounting
 from dpvi.privacy.calibration import release_noise_multiplier
 
 LARGE_EPSILON = 10.0
+_MADE_HERE: set[Plan] = set()  # plans whose claims were computed by this process
+_ON_TRUST = "The plan's ε was not recomputed here, where the accountant is not installed, but taken from its file."
 _NO_ACCOUNTANT = "no accountant: nothing is protected"
 _SLACK = 1e-6  # relative; room for another machine's rounding when a stored plan is checked
 
@@ -74,6 +77,8 @@ def plan(
             "Give exactly one of epsilon (the noise is calibrated) and noise_multiplier (epsilon is computed)."
         )
     adjacency, delta = validation.adjacency(adjacency), validation.delta(delta)
+    if not isinstance(other_releases, Sequence) or not all(isinstance(r, GaussianRelease) for r in other_releases):
+        raise TypeError(f"other_releases must be a sequence of GaussianRelease, got {other_releases!r}.")
     multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
     gradients = _gradients(sampling_rate, num_steps, multiplier, validation.clip_norm(clip_norm))
     # A provisional plan checks every field, the other releases included, before anything is computed.
@@ -89,6 +94,7 @@ def plan(
     )
     finished = _with_epsilon(draft) if epsilon is None else _calibrated(draft)
     _warn_about_epsilon(finished.epsilon)
+    _MADE_HERE.add(finished)
     return finished
 
 
@@ -141,6 +147,21 @@ def verify(plan: Plan) -> float:
     return spent
 
 
+def checked_guarantee(plan: Plan) -> Guarantee:
+    """The plan's guarantee, once what it claims has been recomputed: here and now, unless this process made the plan.
+
+    A stored plan may have been changed on the way. Where the accountant is not installed, the guarantee says that its ε
+    was taken on trust.
+    """
+    if plan.private and plan not in _MADE_HERE:
+        try:
+            verify(plan)
+        except ImportError:
+            return plan.guarantee.assuming(_ON_TRUST)
+        _MADE_HERE.add(plan)
+    return plan.guarantee
+
+
 def warn_about_delta(plan_delta: float, num_records: int) -> None:
     """Warn on the console when δ is not below one over the number of records (which the message does not contain)."""
     if num_records > 0 and plan_delta >= 1 / num_records:
@@ -148,7 +169,7 @@ def warn_about_delta(plan_delta: float, num_records: int) -> None:
             f"delta = {plan_delta:g} is at least one over the number of records. A mechanism that publishes a random "
             "record in full satisfies such a delta; choose one well below it.",
             PrivacyWarning,
-            stacklevel=2,
+            stacklevel=4,  # the line that called fit
         )
 
 

@@ -102,6 +102,8 @@ class Run:
         """Where the next stretch ends, and its query point."""
         if directive is None:
             return self.layout.num_steps, None
+        if not isinstance(directive, Directive):
+            raise TypeError(f"A driver must return dpvi.Directive(...) or None, got {type(directive).__name__}.")
         if not isinstance(directive.num_steps, (int, np.integer)) or directive.num_steps < 1:
             raise ValueError(f"A directive must take one step or more, a whole number, got {directive.num_steps!r}.")
         stop = min(step + directive.num_steps, self.layout.num_steps)

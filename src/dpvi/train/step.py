@@ -15,7 +15,7 @@ from dpvi.core.plan import Plan
 from dpvi.data.sampling import PoissonSampler, is_complete
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
-from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum
 from dpvi.models.base import Model
 from dpvi.train.draws import Draws
 
@@ -91,14 +91,14 @@ def noiseless_sum(
     records: Any,
     first_positions: jax.Array,
     later_pass: LaterPass | None,
-) -> jax.Array:
+) -> TwoFold:
     """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
     sampler = algorithm.sampler
 
-    def clipped_sum(batch: Any, included: jax.Array) -> jax.Array:
+    def clipped_sum(batch: Any, included: jax.Array) -> TwoFold:
         return bounded_sum(jax.vmap(release)(batch), included, algorithm.plan.clip_norm, careful=later_pass is not None)
 
-    def one_pass(positions: jax.Array) -> jax.Array:
+    def one_pass(positions: jax.Array) -> TwoFold:
         batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
         return clipped_sum(batch, positions < sampler.num_records)
 
@@ -108,13 +108,13 @@ def noiseless_sum(
     if later_pass is None:
         return total
 
-    def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+    def unfinished(carry: tuple[TwoFold, jax.Array, jax.Array]) -> jax.Array:
         return ~is_complete(sampler, carry[1])
 
-    def another(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def another(carry: tuple[TwoFold, jax.Array, jax.Array]) -> tuple[TwoFold, jax.Array, jax.Array]:
         total, last, index = carry
         positions = later_pass(index, last + 1)
-        return total + one_pass(positions), positions[-1], index + 1
+        return total.plus(one_pass(positions)), positions[-1], index + 1
 
     return jax.lax.while_loop(unfinished, another, (total, first_positions[-1], jnp.ones((), jnp.uint32)))[0]
 
@@ -147,7 +147,7 @@ def private_step(
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
     release = partial(estimator.release, model, family, xi, eta, queries)
     total = noiseless_sum(algorithm, release, records, drawn.positions, later_pass)
-    noisy_sum = total + plan.noise_scale * drawn.noise
+    noisy_sum = total.high + (total.low + plan.noise_scale * drawn.noise)
     if query is not None:
         return state, Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi))
     gradient = estimator.reconstruct(model, family, xi, eta, noisy_sum, plan.sampling_rate)

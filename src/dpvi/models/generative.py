@@ -1,0 +1,264 @@
+"""Whole records drawn from a model at given parameters: what a posterior that models releases by simulation needs.
+
+A NumPyro model generates whole records when every data leaf is handed to an observed site as it is, ``obs=leaf``.
+Leaves that no site observes are covariates; they need a law of their own, which the user declares. Everything here
+works from the structure of one record and reads none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import Distribution, Unit
+
+from dpvi.models import execution
+from dpvi.models.base import ModelError
+from dpvi.models.dependence import depends
+from dpvi.models.discovery import batched
+from dpvi.models.numpyro import NumPyroModel
+
+CovariateLaw = Callable[[jax.Array, int], Any]  # (key, n) -> the covariate leaves, n rows each, in the data's order
+
+_BATCH = 3
+_MAX_SUPPORT = 256
+
+
+def simulate_records(
+    model: NumPyroModel, z: jax.Array, key: jax.Array, num_records: int, covariates: CovariateLaw | None = None
+) -> Any:
+    """Draw records (x_1, …, x_n) from p(x | z), with the latent sites at ``z``.
+
+    A response may depend on another response, as in y | x after x. Responses are therefore drawn in as many passes as
+    there are of them, each leaf with the same key in every pass: leaves that depend on no other are right after the
+    first pass, those that depend on these after the second, and so on.
+
+    Parameters
+    ----------
+    model
+        A model for which :func:`generative_findings` finds nothing.
+    z
+        Unconstrained parameters, (d,).
+    key
+        A PRNG key; with the same key the draws move with z as little as NumPyro's samplers let them.
+    num_records
+        n, how many to draw.
+    covariates
+        ``covariates(key, n)`` returns the leaves that no site observes, n rows each, in the order in which they stand
+        in the data: one array, or a tuple, list or dict of them.
+
+    Returns
+    -------
+    A pytree like the data: whole numbers and booleans in the dtypes of the model's structure, floating-point leaves in
+    the default float.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def coin(y):
+    ...     share = numpyro.sample("share", dist.Beta(10.0, 10.0))
+    ...     with numpyro.plate("records", y.shape[0]):
+    ...         numpyro.sample("y", dist.Bernoulli(share), obs=y)
+    >>> model = NumPyroModel(coin, jax.ShapeDtypeStruct((), jnp.dtype("int32")))
+    >>> simulate_records(model, jnp.array([9.0]), jax.random.key(0), 4).tolist()
+    [1, 1, 1, 1]
+    """
+    check_generative(model, covariates)
+    covariate_key, response_key = jax.random.split(key)
+    batch = with_covariates(model, covariate_key, num_records, covariates)
+    for _ in model.layout.responses:
+        batch = _respond(model, z, batch, response_key)
+    return batch
+
+
+def check_generative(model: Any, covariates: CovariateLaw | None = None) -> None:
+    """Raise a :class:`ModelError` with the findings of :func:`generative_findings`, if any."""
+    findings = generative_findings(model, covariates)
+    if findings:
+        raise ModelError(findings)
+
+
+def generative_findings(model: Any, covariates: CovariateLaw | None = None) -> list[str]:
+    """Why ``model`` cannot draw whole records, one sentence each; empty where it can."""
+    if not isinstance(model, NumPyroModel):
+        return [
+            f"Records can be drawn from NumPyro models only, got {type(model).__name__}: log densities alone say "
+            "nothing about how to simulate."
+        ]
+    findings = _leaf_findings(model, covariates)
+    found: list[str] = []
+    shapes: dict[int, tuple[int, ...]] = {}
+
+    def look(z: jax.Array, batch: Any, key: jax.Array) -> list[jax.Array]:
+        trace = model.run(z, batch)
+        found.extend(_site_findings(model, trace, jax.tree.leaves(batch)))
+        draws = {} if found else _draws(model, trace, key)
+        shapes.update({index: jnp.shape(draw) for index, draw in draws.items()})
+        return list(draws.values())
+
+    z = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
+    batch = batched(model.structure, _BATCH)
+    try:
+        jaxpr = jax.make_jaxpr(look)(z, batch, jax.eval_shape(lambda: jax.random.key(0)))
+    except NotImplementedError:
+        return [*findings, "Some observed site has a density but no sampler, so its records cannot be simulated."]
+    if not found:
+        found = _shape_findings(model, shapes, jax.tree.leaves(batch)) or _order_findings(model, jaxpr)
+    return findings + found
+
+
+def with_covariates(model: NumPyroModel, key: jax.Array, num_records: int, covariates: CovariateLaw | None) -> Any:
+    """A batch with the covariate leaves drawn from their law and zeros for the responses."""
+    leaves, treedef = jax.tree.flatten(model.placeholder(num_records))
+    names, wanted = _covariate_leaves(model)
+    drawn = [] if covariates is None or not wanted else jax.tree.leaves(covariates(key, num_records))
+    if len(drawn) != len(wanted):
+        raise ModelError(f"covariates must return one array for each of {names}, got {len(drawn)} arrays.")
+    for index, value in zip(wanted, drawn, strict=True):
+        if jnp.shape(value) != leaves[index].shape:
+            shape = tuple(leaves[index].shape[1:])
+            raise ModelError(
+                f"covariates(key, n) must return n rows of shape {shape} for each leaf of {names}, one leaf has "
+                f"shape {jnp.shape(value)} at n = {num_records}."
+            )
+        leaves[index] = _as_leaf(value, leaves[index].dtype)
+    leaves = [_as_leaf(leaf, leaf.dtype) for leaf in leaves]
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def enumerated_response(model: NumPyroModel) -> tuple[int, np.ndarray] | None:
+    """The leaf and all values of the response, where one scalar response with a small finite support is all there is.
+
+    Then an expectation over the response is a finite sum and needs no draws. ``None`` where the record plate holds
+    several sites, the response is a vector, or its support is infinite or moves with the parameters or covariates.
+    """
+    if len(model.layout.responses) != 1 or model.layout.imputed:
+        return None
+    ((index, name),) = model.layout.responses.items()
+
+    def support(z: jax.Array) -> jax.Array:
+        distribution: Distribution = model.run(z, model.placeholder())[name]["fn"]
+        if not distribution.has_enumerate_support or distribution.event_shape or distribution.batch_shape != (1,):
+            raise NotImplementedError
+        with jax.numpy_dtype_promotion("standard"):
+            return jnp.ravel(distribution.enumerate_support(expand=False))
+
+    try:
+        values = np.asarray(jax.jit(support)(jnp.zeros(model.dimension)))
+    except (NotImplementedError, jax.errors.JAXTypeError):
+        return None
+    return (index, values) if 0 < values.size <= _MAX_SUPPORT else None
+
+
+def prior_center(model: NumPyroModel, key: jax.Array, num_draws: int = 1000) -> jax.Array:
+    """The median of each coordinate of z under the prior; zeros where the prior has no sampler (an improper one)."""
+
+    def draw(key: jax.Array) -> jax.Array:
+        trace = execution.execute(model.function, model.placeholder(), _plates_of_one, key=key)
+        with jax.numpy_dtype_promotion("standard"):
+            return model.unconstrain({site.name: trace[site.name]["value"] for site in model.sites})
+
+    try:
+        draws = jax.jit(jax.vmap(draw))(jax.random.split(key, num_draws))
+    except NotImplementedError:
+        return jnp.zeros(model.dimension)
+    center = jnp.median(draws, axis=0)
+    return jnp.where(jnp.isfinite(center), center, 0.0)
+
+
+def _plates_of_one(message: dict) -> Any:
+    return execution.whole_batch(message, 1) if message["type"] == "plate" else None
+
+
+def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
+    """Draw every response given the others as they stand in ``batch``."""
+    leaves, treedef = jax.tree.flatten(batch)
+    for index, draw in _draws(model, model.run(z, batch), key).items():
+        leaves[index] = _as_leaf(draw, leaves[index].dtype)
+    return jax.tree.unflatten(treedef, leaves)
+
+
+def _draws(model: NumPyroModel, trace: Mapping[str, dict], key: jax.Array) -> dict[int, jax.Array]:
+    with jax.numpy_dtype_promotion("standard"):
+        return {
+            index: jnp.asarray(trace[name]["fn"].sample(jax.random.fold_in(key, index)))
+            for index, name in model.layout.responses.items()
+        }
+
+
+def _as_leaf(value: Any, dtype: Any) -> jax.Array:
+    floating = jnp.issubdtype(dtype, jnp.floating)
+    return jnp.asarray(value).astype(jnp.result_type(float) if floating else dtype)
+
+
+def _covariate_leaves(model: NumPyroModel) -> tuple[str, list[int]]:
+    """The leaves that no site observes: their names for a sentence, and their indices."""
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(model.structure)]
+    indices = [index for index in range(len(paths)) if index not in model.layout.responses]
+    return ", ".join(f"data{jax.tree_util.keystr(paths[index])}" for index in indices), indices
+
+
+def _leaf_findings(model: NumPyroModel, covariates: CovariateLaw | None) -> list[str]:
+    names, indices = _covariate_leaves(model)
+    if not indices or covariates is not None:
+        return []
+    return [
+        f"No site observes {names} as it is (obs=leaf), so the model cannot draw whole records; declare a law for it "
+        "with covariates=, a function of (key, n), or give it a site of its own."
+    ]
+
+
+def _site_findings(model: NumPyroModel, trace: Mapping[str, dict], leaves: list[Any]) -> list[str]:
+    """Sites of the record plate whose term is not the density of a data leaf."""
+    findings, seen = [], set()
+    plate = trace[model.record_plate]
+    subsample = plate["args"][0] / plate["value"].shape[0]
+    for name, message in trace.items():
+        if message["type"] != "sample" or name in model.layout.imputed:
+            continue
+        if execution.membership(message, model.record_plate) is None:
+            continue
+        leaf = next((index for index, leaf in enumerate(leaves) if message["value"] is leaf), None)
+        if isinstance(message["fn"], Unit):
+            findings.append(f"Factor {name!r} changes the density of a record in a way that cannot be simulated.")
+        elif leaf is None:
+            findings.append(
+                f"Site {name!r} observes a transformed leaf, so drawing from it does not give the data back; pass the "
+                "data as the site observes it."
+            )
+        elif leaf in seen:
+            findings.append(f"Site {name!r} observes a leaf that another site observes too; one density has to do.")
+        elif not _is_one(message["scale"], subsample):
+            findings.append(f"Site {name!r} is scaled: its term is a power of a density, which nothing draws from.")
+        seen.add(leaf)
+    return findings
+
+
+def _is_one(scale: Any, subsample: float) -> bool:
+    return scale is None or (isinstance(scale, (int, float)) and scale == subsample)
+
+
+def _shape_findings(model: NumPyroModel, shapes: Mapping[int, tuple[int, ...]], leaves: list[Any]) -> list[str]:
+    return [
+        f"A draw of site {model.layout.responses[index]!r} has another shape than its leaf; declare all axes of a "
+        "record with to_event or a plate of their own."
+        for index, shape in shapes.items()
+        if shape != leaves[index].shape
+    ]
+
+
+def _order_findings(model: NumPyroModel, jaxpr: Any) -> list[str]:
+    """Responses that depend on each other in a circle (or on themselves) have no order in which to draw them."""
+    responses = list(model.layout.responses)
+    num_leaves = len(jax.tree.leaves(model.structure))
+    reached = np.zeros((len(responses), len(responses)), int)
+    for row, index in enumerate(responses):
+        flags = [False] + [leaf == index for leaf in range(num_leaves)] + [False]
+        reached[row] = depends(jaxpr, flags)
+    if np.any(np.linalg.matrix_power(reached, len(responses))):
+        names = ", ".join(repr(name) for name in model.layout.responses.values())
+        return [f"The sites {names} depend on each other's values in a circle, so there is no order to draw them in."]
+    return []

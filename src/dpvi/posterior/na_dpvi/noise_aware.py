@@ -1,0 +1,139 @@
+"""NA-DPVI: from a trace to a posterior that accounts for the privacy noise (noise-aware DPVI).
+
+Instead of trusting an iterate, the method asks where the optimum φ* of the variational problem may be, given every
+noisy gradient of the run and how noisy each was, and mixes q(·; φ*) over the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpvi.core import validation
+from dpvi.core.plan import Plan
+from dpvi.core.trace import Trace
+from dpvi.families.base import Family
+from dpvi.posterior.na_dpvi.exact import exact_draws
+from dpvi.posterior.na_dpvi.laplace import laplace_draws
+from dpvi.posterior.na_dpvi.mixture import FamilyMixture, MeanFieldMixture, mixture_of
+from dpvi.posterior.na_dpvi.model import GradientModel, gradient_model, trace_statistics
+from dpvi.posterior.na_dpvi.nuts import DEFAULT_WARMUP, nuts_draws
+
+ENGINES = ("exact", "nuts", "laplace")
+
+
+def noise_aware(
+    trace: Trace,
+    family: Family,
+    plan: Plan,
+    estimator: Mapping[str, Any],
+    *,
+    engine: str = "exact",
+    burn_in: float = 0.2,
+    location_prior_scale: float = 1.0,
+    scale_prior_scale: float = 1.0,
+    subsampling_variance: bool = True,
+    num_draws: int = 4000,
+    num_warmup: int = DEFAULT_WARMUP,
+    key: jax.Array | None = None,
+) -> MeanFieldMixture | FamilyMixture:
+    """The mixture of q(·; φ*) over the posterior of the optimum φ*.
+
+    Parameters
+    ----------
+    trace, family, plan, estimator
+        Those of a result. The estimator must be ``Vanilla`` or ``Preconditioned`` with a fixed ``beta``.
+    engine
+        ``"exact"`` (quadrature and conjugacy; fastest and without error worth mentioning), ``"nuts"`` or
+        ``"laplace"``, on the same model.
+    burn_in
+        Share of the run that is left out because the iterates were still on their way, rounded up to whole blocks.
+    location_prior_scale, scale_prior_scale
+        τ, the prior standard deviation of φ* around the mean iterate, for locations and for all other variational
+        parameters. The paper prints 1 for both; 10 for locations suits runs that have not quite arrived.
+    subsampling_variance
+        Whether gradients vary by ψ² beyond the privacy noise, with ψ ~ N(0, 1).
+    num_draws
+        Draws of φ*, the components of the mixture.
+    num_warmup
+        Warm-up steps of ``"nuts"``.
+    key
+        Randomness of the draws; always the same by default, so that a posterior can be computed again.
+
+    Raises
+    ------
+    ValueError
+        Where the model does not describe the run: other estimators, a β that changes with the iterate, no noise.
+    """
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {engine!r}.")
+    _check_count("num_draws", num_draws)
+    scales = {"location_prior_scale": location_prior_scale, "scale_prior_scale": scale_prior_scale}
+    model = model_of_run(
+        trace, family, plan, estimator, burn_in=burn_in, subsampling_variance=subsampling_variance, **scales
+    )
+    key = jax.random.key(0) if key is None else key
+    if engine == "nuts":
+        _check_count("num_warmup", num_warmup)
+        draws = nuts_draws(model, num_draws, key, num_warmup)
+    else:
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        draws = (exact_draws if engine == "exact" else laplace_draws)(model, num_draws, rng)
+    return mixture_of(family, draws.astype(trace.final.dtype))
+
+
+def model_of_run(
+    trace: Trace,
+    family: Family,
+    plan: Plan,
+    estimator: Mapping[str, Any],
+    *,
+    burn_in: float = 0.2,
+    location_prior_scale: float = 1.0,
+    scale_prior_scale: float = 1.0,
+    subsampling_variance: bool = True,
+) -> GradientModel:
+    """The gradient model of a run; see :func:`noise_aware` for the settings."""
+    if not 0 <= validation.number("burn_in", burn_in) < 1:
+        raise ValueError(f"burn_in must lie in [0, 1), got {burn_in!r}; it is the share of steps that is left out.")
+    beta = _fixed_beta(estimator)
+    if not (plan.noise_scale > 0 and math.isfinite(plan.noise_scale)):
+        raise ValueError(
+            "NA-DPVI models the privacy noise on the gradients, and this plan adds none; "
+            "use method='stationary' or 'average'."
+        )
+    dimension, size = np.shape(family.location(jax.numpy.asarray(trace.final)))[0], len(trace.final)
+    if beta.size not in (1, size):
+        raise ValueError(f"The estimator's beta has {beta.size} entries, but the trace has {size} parameters.")
+    prior_scale = np.full(size, validation.positive("scale_prior_scale", scale_prior_scale))
+    prior_scale[:dimension] = validation.positive("location_prior_scale", location_prior_scale)
+    noise_scale = plan.noise_scale / beta
+    statistics = trace_statistics(trace, burn_in)
+    return gradient_model(statistics, plan.sampling_rate, noise_scale, prior_scale, bool(subsampling_variance))
+
+
+def _fixed_beta(estimator: Mapping[str, Any]) -> np.ndarray:
+    """β of the release, or a sentence why this run has none that stays put."""
+    name, beta = estimator.get("name"), estimator.get("beta")
+    if name == "Vanilla":
+        return np.ones(1)
+    if name == "Preconditioned" and beta is not None:
+        return np.asarray(beta, np.float64)
+    if name == "Preconditioned":
+        raise ValueError(
+            "NA-DPVI needs noise of the same size at every step, but Preconditioned() scales by 1/T'(s) at the current "
+            "iterate. Fit with Preconditioned(beta=...), a fixed vector."
+        )
+    raise ValueError(
+        f"NA-DPVI models gradients that carry independent Gaussian noise of known size on every variational parameter; "
+        f"{name} does not release such gradients. Fit with Vanilla() or Preconditioned(beta=...)."
+    )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
