@@ -186,3 +186,18 @@ def test_what_is_missing_is_said():
         ScoreModel(BERNOULLI.model, score_plan(N), num_records=4000)
     with pytest.raises(ModelError, match="NumPyro models only"):
         ScoreModel(location_model(), score_plan(N))
+
+
+def test_seeds_differ_by_the_error_that_is_part_of_the_covariance():
+    """The spread of answers over seeds is the Monte Carlo part R of the covariance, here most of it."""
+    plan = score_plan(100_000, noise_multiplier=1.0, clip_norm=1.0)
+    scores = ScoreModel(EXPONENTIAL.model, plan, num_simulated=500)
+    records = EXPONENTIAL.draw_records(np.random.default_rng(9), EXPONENTIAL.start, 100_000)
+    total = plan.sampling_rate * np.clip(EXPONENTIAL.score(records, EXPONENTIAL.start), -1, 1).sum()
+    block = one_block([EXPONENTIAL.start], [total], 10_000.0)
+    found = [gauss_newton(scores, block, start=block.query[-1], seed=seed) for seed in range(60)]
+    spread = np.std([each.mean[0] for each in found])
+    claimed = np.sqrt(np.mean([each.covariance[0, 0] for each in found]))
+    assert_close(spread, claimed, claimed / np.sqrt(2 * 60))
+    with pytest.raises(AssertionError):  # what would be claimed without it
+        assert_close(spread, claimed / np.sqrt(1 + 100_000 / 500 * 0.1), claimed / np.sqrt(2 * 60))

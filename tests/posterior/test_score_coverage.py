@@ -18,10 +18,11 @@ def standardised(scores, example, num_records, num_blocks, seed):
     """(z − mean) / sd over data sets at z from the prior, and the mean sd."""
     random = np.random.default_rng(seed)
     errors, widths = [], []
-    for _ in range(NUM_SETS):
+    for number in range(NUM_SETS):  # each with simulations of its own, or all would share one error
         z = example.draw_z(random)
-        blocks = measured(scores, example, example.draw_records(random, z, num_records), num_blocks, random)
-        found = gauss_newton(scores, blocks.padded(num_blocks), start=blocks.query[-1])
+        records = example.draw_records(random, z, num_records)
+        blocks = measured(scores, example, records, num_blocks, random, seed=number)
+        found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=number)
         assert found.converged
         widths.append(np.sqrt(found.covariance[0, 0]))
         errors.append((z - found.mean[0]) / widths[-1])

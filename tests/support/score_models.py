@@ -83,12 +83,20 @@ def release(example: OneParameter, plan: Plan, records: np.ndarray, q: float, st
     return kappa * clipped.sum() + np.sqrt(variance / steps) * random.normal()
 
 
-def measured(scores: ScoreModel, example: OneParameter, records: np.ndarray, num_blocks: int, random: Any) -> Blocks:
+def measured(
+    scores: ScoreModel,
+    example: OneParameter,
+    records: np.ndarray,
+    num_blocks: int,
+    random: Any,
+    seed: int | None = None,
+) -> Blocks:
     """Blocks as the driver makes them: each at the Gauss-Newton mean of those before."""
     query, steps, blocks = example.start, scores.plan.num_steps // num_blocks, None
     for _ in range(num_blocks):
         mean = release(example, scores.plan, records, query, steps, random)
         new = Blocks(np.array([[query]]), np.array([float(steps)]), np.array([[mean]]))
         blocks = new if blocks is None else Blocks(*map(np.concatenate, zip(blocks, new, strict=True)))
-        query = float(gauss_newton(scores, blocks.padded(num_blocks), start=np.array([query])).mean[0])
+        found = gauss_newton(scores, blocks.padded(num_blocks), np.array([query]), seed)
+        query = float(found.mean[0])
     return blocks

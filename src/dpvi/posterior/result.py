@@ -75,8 +75,9 @@ class Result:
         ----------
         method
             ``"stationary"`` (averaged, widened by the noise the iterates show; the default), ``"average"`` (averaged
-            iterates only), ``"last"`` (the last iterate as it is) or ``"na_dpvi"`` (noise-aware DPVI, for runs with
-            ``Vanilla()`` or ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).
+            iterates only), ``"last"`` (the last iterate as it is), ``"na_dpvi"`` (noise-aware DPVI, for runs with
+            ``Vanilla()`` or ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`) or ``"score"`` (for
+            runs with a ``ScoreDriver``; see :func:`~dpvi.posterior.score.score_posterior`).
         options
             Settings of the method, such as ``slope_threshold=0.05`` or ``engine="exact"``.
         """

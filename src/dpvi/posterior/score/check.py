@@ -49,7 +49,12 @@ class _Joint(NamedTuple):
 
 
 def check_blocks(
-    scores: ScoreModel, blocks: Blocks, z: np.ndarray, level: float = 0.001, warn: bool = False
+    scores: ScoreModel,
+    blocks: Blocks,
+    z: np.ndarray,
+    level: float = 0.001,
+    warn: bool = False,
+    seed: int | None = None,
 ) -> BlockCheck:
     """Compare block means with the model fitted at ``z``; with ``warn``, say what is wrong as a warning.
 
@@ -65,7 +70,8 @@ def check_blocks(
     blocks = Blocks(*(part[blocks.steps > 0] for part in blocks))
     with jax.enable_x64(True):
         arrays = Blocks(*(jnp.asarray(part, jnp.float64) for part in blocks))
-        joint = _Joint(*map(np.asarray, _compiled(scores)(arrays, jnp.asarray(z, jnp.float64))))
+        at = jnp.asarray(z, jnp.float64)
+        joint = _Joint(*map(np.asarray, _compiled(scores)(arrays, at, scores.key(seed))))
     residual = blocks.mean_noisy_sum / scores.plan.sampling_rate - joint.mean
     covariance = np.asarray(joint.covariance)
     statistic, freedom = _chi_square(residual.ravel(), covariance, np.asarray(joint.jacobian))
@@ -114,11 +120,11 @@ def _chi_square(residual: np.ndarray, covariance: np.ndarray, jacobian: np.ndarr
 
 @lru_cache(maxsize=16)
 def _compiled(scores: ScoreModel) -> Any:
-    return jax.jit(lambda blocks, z: _joint(scores, blocks, z))
+    return jax.jit(lambda blocks, z, key: _joint(scores, blocks, z, key))
 
 
-def _joint(scores: ScoreModel, blocks: Blocks, z: jax.Array) -> _Joint:
-    simulated = scores.simulate(z)
+def _joint(scores: ScoreModel, blocks: Blocks, z: jax.Array, key: jax.Array) -> _Joint:
+    simulated = scores.simulate(z, key)
     weights = scores.weights(z, simulated)
     clipped = scores.clipped_scores(blocks.query, simulated.records)
     gradient = scores.scores(z, simulated.records)

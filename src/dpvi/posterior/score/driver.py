@@ -5,7 +5,6 @@ Between blocks only released means are used, so the choice of query points costs
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -34,6 +33,8 @@ class ScoreDriver:
         J, how many blocks the remaining steps are cut into.
     start
         q_1 where nothing moves; the prior's centre by default.
+    seed
+        Of the simulation; that of ``scores`` where not given. It has nothing to do with the mechanism's randomness.
 
     Examples
     --------
@@ -41,7 +42,12 @@ class ScoreDriver:
     """
 
     def __init__(
-        self, scores: ScoreModel, move_share: float = 0.2, num_blocks: int = 8, start: np.ndarray | None = None
+        self,
+        scores: ScoreModel,
+        move_share: float = 0.2,
+        num_blocks: int = 8,
+        start: np.ndarray | None = None,
+        seed: int | None = None,
     ) -> None:
         if not 0 <= move_share < 1:
             raise ValueError(f"move_share must lie in [0, 1), or no step is left to measure with, got {move_share!r}.")
@@ -56,6 +62,7 @@ class ScoreDriver:
                 f"The plan has {steps} steps, too few to move for {self.move_steps} and measure in {num_blocks} blocks."
             )
         self.start = start
+        self.seed = seed
         self._blocks: list[tuple[np.ndarray, int, np.ndarray]] = []
         self._measuring: Directive | None = None
 
@@ -81,7 +88,7 @@ class ScoreDriver:
         if last is None or last.query is None:
             return self._as_run(self._first_query(released))
         self._blocks.append((last.query, last.num_steps, np.asarray(released.mean_noisy_sum, np.float64)))
-        found = gauss_newton(self.scores, self.blocks.padded(self.num_blocks), start=last.query)
+        found = gauss_newton(self.scores, self.blocks.padded(self.num_blocks), last.query, self.seed)
         return self._as_run(found.mean) if found.converged else last.query
 
     def _first_query(self, released: Released) -> np.ndarray:
@@ -89,7 +96,7 @@ class ScoreDriver:
             return released.mean_iterate[: self.scores.model.dimension]
         if self.start is not None:
             return np.asarray(self.start, np.float64)
-        return np.asarray(prior_center(self.scores.model, jax.random.key(self.scores.seed)))
+        return np.asarray(prior_center(self.scores.model, self.scores.key(self.seed)))
 
     @staticmethod
     def _as_run(query: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ import numpy as np
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.families.base import Family
-from dpvi.models.generative import prior_center
+from dpvi.models.generative import CovariateLaw, prior_center
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.score.blocks import Blocks, blocks_of
 from dpvi.posterior.score.check import check_blocks
@@ -69,8 +69,11 @@ def score_posterior(
     plan: Plan,
     model: Any,
     scores: ScoreModel | None = None,
+    num_records: float | None = None,
+    covariates: CovariateLaw | None = None,
+    num_simulated: int = 20_000,
+    seed: int | None = None,
     check: bool = True,
-    **settings: Any,
 ) -> Gaussian:
     """The score posterior of a trace with frozen query points, as ``Result.posterior("score")`` computes it.
 
@@ -79,20 +82,23 @@ def score_posterior(
     trace, family, plan, model
         From the result. The family is not used: no variational scale enters.
     scores
-        The driver's :class:`~dpvi.posterior.score.model.ScoreModel`, whose programs are compiled already.
+        The driver's :class:`~dpvi.posterior.score.model.ScoreModel`, whose programs are compiled already; its settings
+        hold.
+    num_records, covariates, num_simulated
+        Without ``scores``, the settings of a new one.
+    seed
+        Of the simulation; that of ``scores`` where not given.
     check
         Warn where the blocks are not compatible with the fitted model; see :func:`check_blocks`.
-    settings
-        Without ``scores``: ``num_records``, ``covariates``, ``num_simulated`` and ``seed`` of a new one.
     """
     blocks = blocks_of(trace)
     if scores is None:
         if model is None:
             raise ValueError("The score posterior simulates records; load the result with its model.")
-        scores = ScoreModel(model, plan, **settings)
-    elif scores.plan != plan or settings:
-        raise ValueError("scores must be made for the plan of this result, and comes with its own settings.")
-    found = gauss_newton(scores, blocks, start=blocks.query[-1])
+        scores = ScoreModel(model, plan, num_records, covariates, num_simulated)
+    elif scores.plan != plan:
+        raise ValueError("scores must be a ScoreModel of the plan of this result, got one of another plan.")
+    found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=seed)
     if not found.converged:
         raise ValueError(
             "Gauss-Newton did not converge on these releases: the last step would still move by "
@@ -100,30 +106,35 @@ def score_posterior(
             "phase."
         )
     if check:
-        check_blocks(scores, blocks, found.mean, warn=True)
+        check_blocks(scores, blocks, found.mean, warn=True, seed=seed)
     return Gaussian.from_covariance(found.mean.astype(trace.final.dtype), found.covariance)
 
 
-def gauss_newton(scores: ScoreModel, blocks: Blocks, start: np.ndarray | None = None) -> GaussNewton:
+def gauss_newton(
+    scores: ScoreModel, blocks: Blocks, start: np.ndarray | None = None, seed: int | None = None
+) -> GaussNewton:
     """The Gaussian N(ẑ, P⁻¹) for ``blocks``, from ``start`` (the prior's centre where not given)."""
     if start is None:
-        start = np.asarray(prior_center(scores.model, jax.random.key(scores.seed)))
+        start = np.asarray(prior_center(scores.model, scores.key(seed)))
     with jax.enable_x64(True):
         arrays = Blocks(*(jnp.asarray(part, jnp.float64) for part in blocks))
-        mean, covariance, decrement, evaluations = _compiled(scores)(arrays, jnp.asarray(start, jnp.float64))
+        at = jnp.asarray(start, jnp.float64)
+        mean, covariance, decrement, evaluations = _compiled(scores)(arrays, at, scores.key(seed))
     return GaussNewton(np.asarray(mean), np.asarray(covariance), float(decrement), int(evaluations))
 
 
 @lru_cache(maxsize=16)
 def _compiled(scores: ScoreModel) -> Any:
-    return jax.jit(lambda blocks, start: _solve(scores, blocks, start))
+    return jax.jit(lambda blocks, start, key: _solve(scores, blocks, start, key))
 
 
-def _solve(scores: ScoreModel, blocks: Blocks, start: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+def _solve(
+    scores: ScoreModel, blocks: Blocks, start: jax.Array, key: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     target = scores.target(blocks)
 
     def visit(z: jax.Array) -> _Point:
-        simulated = scores.simulate(z)
+        simulated = scores.simulate(z, key)
         clipped = scores.clipped_scores(blocks.query, simulated.records)
         weights, gradient = scores.weights(z, simulated), scores.scores(z, simulated.records)
         moments = scores.moments(blocks, simulated, clipped, weights, gradient)

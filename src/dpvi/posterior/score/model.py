@@ -79,7 +79,8 @@ class ScoreModel:
     num_simulated
         M, the number of simulated rows, where rows are drawn.
     seed
-        Seeds the simulation, not the mechanism. The same draws serve every z (common random numbers).
+        Seeds the simulation, not the mechanism. The same draws serve every z (common random numbers). Functions that
+        take another ``seed`` use it without compiling anew.
     """
 
     model: NumPyroModel
@@ -115,9 +116,12 @@ class ScoreModel:
         """Whether every moment is a finite sum, with no draw in it."""
         return self._enumerated is not None and len(self.model.layout.responses) == self._num_leaves
 
-    def simulate(self, z: jax.Array) -> Simulated:
-        """Records at ``z``, always from the same random numbers; in float64, inside ``jax.enable_x64``."""
-        key = jax.random.key(self.seed)
+    def key(self, seed: int | None = None) -> jax.Array:
+        """The key of ``seed``, or of the model's own."""
+        return jax.random.key(self.seed if seed is None else seed)
+
+    def simulate(self, z: jax.Array, key: jax.Array) -> Simulated:
+        """Records at ``z``; with one key for every z, common random numbers. In float64 inside ``jax.enable_x64``."""
         if self._enumerated is None:
             records = simulate_records(self.model, z, key, self.num_simulated, self.covariates)
             return Simulated(records, self.num_simulated, 1)
