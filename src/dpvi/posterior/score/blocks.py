@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.trace import Trace
+from dpvi.core.trace import Array, Trace
 
 
 class Blocks(NamedTuple):
     """Blocks of frozen steps, float64. A block of no steps is padding and counts for nothing."""
 
-    query: np.ndarray  # (J, d): q_j
-    steps: np.ndarray  # (J,): n_j
-    mean_noisy_sum: np.ndarray  # (J, d): the mean of s̃ over block j
+    query: Array  # (J, d): q_j
+    steps: Array  # (J,): n_j
+    mean_noisy_sum: Array  # (J, d): the mean of s̃ over block j
 
     def padded(self, num_blocks: int) -> Blocks:
         """Filled up to ``num_blocks`` with blocks of no steps, so that one compiled program serves every stage."""

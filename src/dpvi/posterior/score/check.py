@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
+from dpvi.core.trace import Array
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel
 
@@ -42,10 +43,10 @@ class BlockCheck(NamedTuple):
 class _Joint(NamedTuple):
     """The joint law of all block means at one z."""
 
-    mean: jax.Array  # (J, d)
-    jacobian: jax.Array  # (Jd, d)
-    covariance: jax.Array  # (Jd, Jd)
-    clipped_share: jax.Array
+    mean: Array  # (J, d)
+    jacobian: Array  # (Jd, d)
+    covariance: Array  # (Jd, Jd)
+    clipped_share: Array
 
 
 def check_blocks(

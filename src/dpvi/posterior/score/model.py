@@ -156,6 +156,7 @@ class ScoreModel:
         terms = log_likelihoods(z, simulated.records)
         if self._enumerated is not None:
             return jnp.ravel(jax.nn.softmax(terms.reshape(rows, values), axis=1)) / rows
+        assert reference is not None
         return jax.nn.softmax(terms - log_likelihoods(reference, simulated.records))
 
     def moments(

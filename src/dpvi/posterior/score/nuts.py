@@ -62,7 +62,7 @@ def sample_nuts(
         log_density = log_posterior(scores, blocks, found.mean, seed)
 
         def potential(standard: jax.Array) -> jax.Array:
-            return -log_density(found.mean + factor @ standard)
+            return -log_density(jnp.asarray(found.mean) + factor @ standard)
 
         with jax.numpy_dtype_promotion("standard"):
             chain = MCMC(
