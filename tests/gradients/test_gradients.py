@@ -67,7 +67,7 @@ def noiseless_gradient(estimator, family, xi, eta, records, sampling_rate, clip_
     queries = jax.vmap(family.transform, (None, 0))(xi, eta)
     releases = jax.vmap(lambda record: estimator.release(MODEL, family, xi, eta, queries, record))(records)
     assert releases.shape == (NUM_RECORDS, estimator.release_size(family, DIMENSION))
-    total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), clip_norm)
+    total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), clip_norm).value
     return estimator.reconstruct(MODEL, family, xi, eta, total, sampling_rate)
 
 
@@ -219,7 +219,7 @@ def noisy_scale_gradients(estimator, family, xi, seed: int) -> np.ndarray:
     def one(eta, noise):
         queries = jax.vmap(family.transform, (None, 0))(xi, eta)
         releases = jax.vmap(lambda record: estimator.release(LOGISTIC, family, xi, eta, queries, record))(records)
-        total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), CLIP_NORM)
+        total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), CLIP_NORM).value
         gradient = estimator.reconstruct(LOGISTIC, family, xi, eta, total + NOISE * CLIP_NORM * noise, 1.0)
         return gradient[DIMENSION:], jnp.max(jnp.linalg.norm(releases, axis=1))
 

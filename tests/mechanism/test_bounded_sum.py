@@ -16,7 +16,7 @@ SLOTS, SIZE = 23, 7
 
 
 def total(releases: jax.Array, included: jax.Array, clip_norm: float) -> jax.Array:
-    return sum(bounded_sum(releases, included, clip_norm))
+    return bounded_sum(releases, included, clip_norm).value
 
 
 compiled = jax.jit(total, static_argnums=2)

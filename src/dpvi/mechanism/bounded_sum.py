@@ -19,6 +19,11 @@ class TwoFold(NamedTuple):
     high: jax.Array
     low: jax.Array
 
+    @property
+    def value(self) -> jax.Array:
+        """Rounded to one float."""
+        return self.high + self.low
+
     def plus(self, other: TwoFold) -> TwoFold:
         """The sum, exact up to the square of the unit roundoff (Knuth's two-sum)."""
         high = self.high + other.high
