@@ -27,7 +27,7 @@ from dpvi.privacy.planning import checked_guarantee, warn_about_delta
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
-_FIRST_RATE, _LAST_RATE = 0.05, 0.005
+_FIRST_RATE, _LAST_RATE = 0.03, 0.003
 _INITIAL_SPREAD = 0.1
 _MAX_PASS_ELEMENTS = 2**25
 _SEEDED = "Sampling and noise came from an explicit seed: whoever knows it can remove the noise. For research only."
@@ -64,7 +64,7 @@ def fit(
         ``AlignedNatural``.
     optimizer
         Any optax optimiser of the negative ELBO (summed over records, not averaged). By default Adam, its rate falling
-        from 0.05 to 0.005 along a cosine: fast enough to narrow the scales of a short run, slow enough to settle.
+        from 0.03 to 0.003 along a cosine: fast enough to narrow the scales of a short run, slow enough to settle.
     initial_location
         Where the location starts: a vector of unconstrained values, or ``{site: value}`` on the sites' own supports.
         It is part of what is released, so it must not come from the records. By default normal with standard
