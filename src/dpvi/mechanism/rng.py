@@ -1,7 +1,7 @@
 """Where randomness comes from: one root key, three streams that never share, and normals without holes.
 
-A step's randomness is a function of (root key, stream, step) alone. It does not depend on how steps are grouped into
-chunks, on the device or on what else was drawn, and no bit is ever used twice.
+The words of a step are a function of (root key, stream, step, part) alone. They do not depend on how steps are grouped
+into chunks, on the device or on what else was drawn, and no word is ever used for two things.
 """
 
 from __future__ import annotations
