@@ -343,7 +343,7 @@ def test_fit_many_without_seeds_differs_between_data_sets():
         ((np.zeros((3, 4, 2)), np.zeros(3)), None, ValueError, "two leading axes"),
         ((np.zeros((3, 4, 2)), np.zeros((2, 4))), None, ValueError, "same number of rows"),
         (np.zeros((3, 0, 2)), None, ValueError, "at least one record"),
-        (np.zeros((3, 4, 2)), [1, 2], ValueError, r"one number per data set: expected 3, got \[1, 2\]"),
+        (np.zeros((3, 4, 2)), [1, 2], ValueError, "one number per data set: expected 3"),
         (np.zeros((3, 4, 2)), [1, 2, 3.5], TypeError, "seed must be a whole number"),
     ],
 )

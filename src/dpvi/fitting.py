@@ -133,7 +133,7 @@ def fit_many(
     if any(leaf.ndim < 2 for leaf in jax.tree.leaves(stacked)):
         raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
-        raise ValueError(f"seeds must hold one number per data set: expected {num_sets}, got {seeds!r}.")
+        raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     algorithm, _, _ = _prepare(model, first, plan, family, estimator, optimizer, None)
     by_set = [streams(root_key(None if seeds is None else seeds[i])) for i in range(num_sets)]
