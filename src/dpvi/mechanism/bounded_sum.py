@@ -52,8 +52,8 @@ def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, care
     Adding or removing one record changes the sum by a vector of norm at most ``clip_norm``, up to rounding: when a
     record leaves, all later ones move up a slot, where partial sums, and in the last digit their own clip factors,
     round differently. Up to 2,048 rows are added plainly, more in twofold precision. In float32 the excess over
-    ``clip_norm`` stayed below 2e-4 of it up to 10⁶ rows (``benchmarks/rounding.py``). A record with a non-finite release contributes zero, as does an empty slot,
-    whatever it holds.
+    ``clip_norm`` stayed below 2e-4 of it up to 10⁶ rows (``benchmarks/rounding.py``). A record with a non-finite
+    release contributes zero, as does an empty slot, whatever it holds.
     """
     factor = clip_factor(releases, clip_norm)
     if careful:  # zero times a non-finite number is not zero, so a factor of zero does not blank such a row
