@@ -9,9 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpvi.core.columns import Constant, Levels, Numeric, OneHot
     from dpvi.core.driver import Directive, Released
     from dpvi.core.guarantee import Guarantee
     from dpvi.core.plan import Plan
+    from dpvi.core.schedule import Schedule
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit, fit_many
     from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla
@@ -27,19 +29,24 @@ __version__ = "0.1.0"
 __all__ = [
     "Aligned",
     "AlignedNatural",
+    "Constant",
     "Directive",
     "FullRank",
     "Guarantee",
+    "Levels",
     "LowRank",
     "MeanField",
     "ModelError",
     "Natural",
+    "Numeric",
+    "OneHot",
     "Plan",
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
     "Released",
     "Result",
+    "Schedule",
     "Vanilla",
     "__version__",
     "check",
@@ -54,9 +61,11 @@ __all__ = [
 _PACKAGES = ("evaluate", "families", "gradients", "models", "posterior", "privacy")
 
 _HOMES = {
+    "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
     "dpvi.core.driver": ("Directive", "Released"),
     "dpvi.core.guarantee": ("Guarantee",),
     "dpvi.core.plan": ("Plan",),
+    "dpvi.core.schedule": ("Schedule",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit", "fit_many"),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,20 @@ import numpy as np
 import optax
 
 from dpvi.core.driver import Driver
-from dpvi.core.plan import Plan
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.core.plan import HISTOGRAMS, Plan
+from dpvi.core.validation import ConvergenceWarning, FallbackWarning
 from dpvi.data.records import as_records, record_structure, structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
-from dpvi.mechanism.rng import Streams, root_key, streams
-from dpvi.models.base import Model
+from dpvi.mechanism.histogram import noisy_histograms
+from dpvi.mechanism.rng import Streams, histogram_stream, root_key, streams
+from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
+from dpvi.models.generative import CovariateLaw, covariates_of
+from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result
+from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
@@ -43,6 +47,7 @@ def fit(
     optimizer: optax.GradientTransformation | None = None,
     initial_location: Any = None,
     driver: Driver | None = None,
+    covariate_law: CovariateLaw | None = None,
     seed: int | None = None,
     progress: bool = True,
 ) -> Result:
@@ -71,7 +76,11 @@ def fit(
         deviation 0.1, so that exchangeable components can part.
     driver
         Chooses between optimising and measuring at a fixed point, from released quantities; see
-        :mod:`dpvi.core.driver`.
+        :mod:`dpvi.core.driver`. By default the plan's schedule decides: where it measures and the model can draw
+        records, a :class:`~dpvi.posterior.score.ScoreDriver`.
+    covariate_law
+        ``covariate_law(key, n)`` draws n rows of what the model conditions on, from a law known without the records. Only
+        for plans that measure, in place of the histograms they would pay for.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so.
@@ -87,16 +96,21 @@ def fit(
     Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
     sizes and un-noised quantities are in no part of it.
     """
-    algorithm, records, key = _prepare(model, data, plan, family, estimator, optimizer, seed)
     if driver is not None and not isinstance(estimator, Aligned):
         raise ValueError(
             f"A driver measures scores at points of its choice, which {type(estimator).__name__}() does not release. "
             "Use estimator=Aligned()."
         )
+    algorithm, records, key, scores = _prepare(
+        model, data, plan, family, estimator, optimizer, seed, driver, covariate_law
+    )
     run_streams = streams(key)
     state = algorithm.initial(_location(algorithm.model, initial_location, run_streams))
+    histograms = _histograms(algorithm, records, key)
+    if scores is not None:
+        driver = ScoreDriver(scores, populations=[scores.population(histograms)])
     trace = Run(algorithm)(records, run_streams, state, driver=driver, progress=progress)[0]
-    return _result(algorithm, trace, record_structure(records), seed)
+    return _result(algorithm, trace._replace(histograms=histograms), record_structure(records), seed, scores)
 
 
 def fit_many(
@@ -108,6 +122,7 @@ def fit_many(
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
     initial_location: Any = None,
+    covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
     progress: bool = True,
 ) -> list[Result]:
@@ -135,14 +150,22 @@ def fit_many(
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    algorithm, _, _ = _prepare(model, first, plan, family, estimator, optimizer, None)
-    by_set = [streams(root_key(None if seeds is None else seeds[i])) for i in range(num_sets)]
+    algorithm, _, _, scores = _prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
+    keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
+    by_set = [streams(key) for key in keys]
     locations = [_location(algorithm.model, initial_location, set_streams) for set_streams in by_set]
     state = jax.vmap(algorithm.initial)(jnp.stack(locations))
     lane_streams = Streams(*map(jnp.stack, zip(*by_set, strict=True)))
-    traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, progress=progress)
+    counts = [
+        _histograms(algorithm, jax.tree.map(lambda leaf, i=i: leaf[i], stacked), keys[i]) for i in range(num_sets)
+    ]
+    driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(part) for part in counts])
+    traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, driver=driver, progress=progress)
     structure = record_structure(first)
-    return [_result(algorithm, trace, structure, None if seeds is None else seeds[i]) for i, trace in enumerate(traces)]
+    return [
+        _result(algorithm, trace._replace(histograms=counts[i]), structure, None if seeds is None else seeds[i], scores)
+        for i, trace in enumerate(traces)
+    ]
 
 
 def _prepare(
@@ -153,7 +176,9 @@ def _prepare(
     estimator: Estimator,
     optimizer: optax.GradientTransformation | None,
     seed: int | None,
-) -> tuple[Algorithm, Any, jax.Array]:
+    driver: Driver | None,
+    covariate_law: CovariateLaw | None,
+) -> tuple[Algorithm, Any, jax.Array, ScoreModel | None]:
     """Check everything that can be wrong before a single record is read, then bring the records in."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), got {type(plan).__name__}.")
@@ -164,9 +189,7 @@ def _prepare(
         if isinstance(value, type) or not hasattr(value, method):
             raise TypeError(f"{name} must be an object such as dpvi.{example}, got {value!r}.")
     estimator.check(family)
-    if optimizer is None:
-        optimizer = optax.adam(optax.cosine_decay_schedule(_FIRST_RATE, plan.num_steps, _LAST_RATE / _FIRST_RATE))
-    elif not isinstance(optimizer, optax.GradientTransformation):
+    if optimizer is not None and not isinstance(optimizer, optax.GradientTransformation):
         raise TypeError(
             f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}."
         )
@@ -174,6 +197,10 @@ def _prepare(
     checked_guarantee(plan)  # a plan that promises more than it keeps must not run
     structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
     ready = check(model, data)
+    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
+    if optimizer is None:
+        moving = plan.num_steps if scores is None or plan.schedule is None else plan.schedule.move_steps(plan.num_steps)
+        optimizer = optax.adam(optax.cosine_decay_schedule(_FIRST_RATE, max(moving, 1), _LAST_RATE / _FIRST_RATE))
     release_size = estimator.release_size(family, ready.dimension)
     records, num_records = as_records(data)
     if plan.num_records is not None and plan.num_records != num_records:
@@ -183,7 +210,40 @@ def _prepare(
     record_size = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(records))
     max_physical_size = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
     sampler = poisson_sampler(num_records, plan.sampling_rate, max_physical_size)
-    return Algorithm(ready, family, estimator, optimizer, plan, sampler), records, key
+    return Algorithm(ready, family, estimator, optimizer, plan, sampler), records, key, scores
+
+
+def _score_model(
+    model: Model, plan: Plan, estimator: Estimator, covariate_law: CovariateLaw | None
+) -> ScoreModel | None:
+    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had."""
+    if plan.schedule is None or not plan.schedule.measures:
+        return None
+    if not isinstance(estimator, Aligned) or estimator.num_draws != 1:
+        return None
+    if not plan.private:
+        return None
+    try:
+        return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
+    except ModelError as error:
+        warnings.warn(
+            f"The plan measures scores for sharp noise-aware intervals, which this model does not allow; all steps go to "
+            f"the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
+            FallbackWarning,
+            stacklevel=4,  # the line that called fit
+        )
+        return None
+
+
+def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarray | None:
+    """The noisy histograms that the plan pays for."""
+    plan, model = algorithm.plan, algorithm.model
+    if plan.covariates is None:
+        return None
+    leaves = covariates_of(model, records) if isinstance(model, NumPyroModel) else []
+    return noisy_histograms(
+        plan.covariates, leaves or jax.tree.leaves(records), plan.release(HISTOGRAMS), histogram_stream(key)
+    )
 
 
 def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
@@ -203,7 +263,7 @@ def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
     return location.astype(dtype)
 
 
-def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None) -> Result:
+def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None, scores: ScoreModel | None) -> Result:
     guarantee = checked_guarantee(algorithm.plan)
     if seed is not None and algorithm.plan.private:
         guarantee = guarantee.assuming(_SEEDED)
@@ -222,6 +282,7 @@ def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None) 
         sites=getattr(algorithm.model, "sites", ()),
         structure=structure,
         model=algorithm.model,
+        scores=scores,
     )
 
 

@@ -83,6 +83,16 @@ def release(example: OneParameter, plan: Plan, records: np.ndarray, q: float, st
     return kappa * clipped.sum() + np.sqrt(variance / steps) * random.normal()
 
 
+def padded(blocks: Blocks, num_blocks: int) -> Blocks:
+    """Filled up with blocks of no steps, so that one compiled program serves every stage."""
+    missing = num_blocks - len(blocks.steps)
+    return Blocks(
+        np.concatenate([blocks.query, np.repeat(blocks.query[-1:], missing, axis=0)]),
+        np.concatenate([blocks.steps, np.zeros(missing)]),
+        np.concatenate([blocks.mean_noisy_sum, np.zeros((missing, blocks.mean_noisy_sum.shape[1]))]),
+    )
+
+
 def measured(
     scores: ScoreModel,
     example: OneParameter,
@@ -97,6 +107,6 @@ def measured(
         mean = release(example, scores.plan, records, query, steps, random)
         new = Blocks(np.array([[query]]), np.array([float(steps)]), np.array([[mean]]))
         blocks = new if blocks is None else Blocks(*map(np.concatenate, zip(blocks, new, strict=True)))
-        found = gauss_newton(scores, blocks.padded(num_blocks), np.array([query]), seed)
+        found = gauss_newton(scores, padded(blocks, num_blocks), np.array([query]), seed)
         query = float(found.mean[0])
     return blocks

@@ -10,7 +10,8 @@ import numpy as np
 class Released(NamedTuple):
     """What a driver sees: where the run stands, and means over the stretch it asked for last.
 
-    Everything here is post-processing of noisy sums, so whatever a driver does with it costs no privacy.
+    Everything here is post-processing of noisy sums, so whatever a driver does with it costs no privacy. Arrays of runs
+    side by side have a leading axis of runs, here and in a directive's query.
     """
 
     step: int  # steps taken so far

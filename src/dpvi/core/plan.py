@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dpvi.core import validation
+from dpvi.core.columns import Column, checked_columns, columns_from_list, columns_to_list, counted
 from dpvi.core.guarantee import Guarantee
+from dpvi.core.schedule import Schedule
 
 FORMAT_VERSION = 1
 GRADIENTS = "gradients"
+HISTOGRAMS = "histograms"
 _RECORD = "one record"
 
 _POISSON = (
@@ -66,6 +69,7 @@ class Plan:
 
     Build one with :func:`dpvi.plan` (private) or :func:`dpvi.plan_nonprivate`. ``num_records`` is set only when the
     number of records is declared public; under add/remove adjacency it is otherwise private and stands nowhere.
+    ``covariates`` declares the columns whose histograms are released, ``schedule`` which steps move and which measure.
     """
 
     epsilon: float
@@ -75,6 +79,8 @@ class Plan:
     adjacency: str = "add_remove"
     unit: str = _RECORD
     num_records: int | None = None
+    covariates: tuple[Column, ...] | None = None
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         validation.adjacency(self.adjacency)
@@ -87,6 +93,26 @@ class Plan:
             if self.private:
                 validation.clip_norm(release.clip_norm)
                 validation.noise_multiplier(release.noise_multiplier)
+        self._check_measuring(names)
+
+    def _check_measuring(self, names: list[Any]) -> None:
+        if (self.covariates is None) != (HISTOGRAMS not in names):
+            raise ValueError(f"A plan declares covariates where it has a release named {HISTOGRAMS!r}, and only there.")
+        if self.covariates is not None:
+            object.__setattr__(self, "covariates", checked_columns(self.covariates))
+            self._check_histograms(self.release(HISTOGRAMS))
+        if self.schedule is not None:
+            if not isinstance(self.schedule, Schedule):
+                raise TypeError(f"schedule must be a dpvi.Schedule, got {self.schedule!r}.")
+            self.schedule.move_steps(self.num_steps)
+
+    def _check_histograms(self, release: GaussianRelease) -> None:
+        norm = math.sqrt(counted(self.covariates or ()))
+        if (release.sampling_rate, release.count) != (1.0, 1) or release.clip_norm < norm:
+            raise ValueError(
+                f"A record counts once in each of {round(norm**2)} columns, so histograms are one release of all records "
+                f"with clip norm {norm:.6g}, got {release}."
+            )
 
     def _check_budget(self) -> None:
         # Zero is a legal ε here (a large δ can make it so), infinity is the plan that promises nothing.
@@ -159,6 +185,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self)
+        content["covariates"] = None if self.covariates is None else columns_to_list(self.covariates)
         content["format_version"] = FORMAT_VERSION
         return _map_numbers(content, lambda x: "inf" if x == math.inf else x)
 
@@ -172,7 +199,13 @@ class Plan:
             )
         try:
             releases = tuple(GaussianRelease(**release) for release in fields.pop("releases"))
-            return cls(releases=releases, **fields)
+            columns, schedule = fields.pop("covariates", None), fields.pop("schedule", None)
+            return cls(
+                releases=releases,
+                covariates=None if columns is None else columns_from_list(columns),
+                schedule=None if schedule is None else Schedule(**schedule),
+                **fields,
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"This is not a complete dpvi plan ({error}). Write plans with Plan.save.") from None
 

@@ -13,6 +13,7 @@ import numpy as np
 Array = Any  # NumPy in a trace; a device array of the same meaning while sums are being made
 
 MAX_MOMENT_DIMENSION = 500
+MAX_CURVATURE_DIMENSION = 64
 
 
 class BlockSums(NamedTuple):
@@ -43,6 +44,21 @@ class MomentSums(NamedTuple):
     sum_query: Array  # (groups, r, q): Σ s̃ zᵀ
 
 
+class CurvatureSums(NamedTuple):
+    """Sums over groups of blocks that show how g̃ depends on all of φ, float64 (for p up to 64).
+
+    Kept of runs that release one number per variational parameter: other gradients do not carry independent noise, and
+    no method asks for these sums. Steps at a frozen query point are not counted.
+    """
+
+    count: Array  # (groups,)
+    phi: Array  # (groups, p): Σ φ
+    gradient: Array  # (groups, p): Σ g̃
+    gradient_squared: Array  # (groups, p): Σ g̃²
+    phi_phi: Array  # (groups, p, p): Σ φ φᵀ
+    gradient_phi: Array  # (groups, p, p): Σ g̃ φᵀ
+
+
 class Segments(NamedTuple):
     """The stretches a driver asked for, in order: steps [start, stop) scored at ``query`` (NaN where ξ moved)."""
 
@@ -70,6 +86,8 @@ class Trace(NamedTuple):
     blocks: BlockSums
     online_moments: MomentSums | None  # summed during the run, where thinned rows could not give them
     segments: Segments | None  # only where a driver chose query points
+    curvature: CurvatureSums | None = None  # only where every variational parameter has a noisy sum of its own
+    histograms: np.ndarray | None = None  # noisy counts of the declared columns' bins, one column after the other
 
 
 def moment_sums(trace: Trace) -> MomentSums:

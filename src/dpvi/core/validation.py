@@ -16,6 +16,10 @@ class ConvergenceWarning(UserWarning):
     """A run ended before its parameters had settled; the message says what to change."""
 
 
+class FallbackWarning(UserWarning):
+    """What was planned cannot be done for this model; the message says why, and what was done instead."""
+
+
 def number(name: str, value: Any) -> float:
     """Return ``value`` as a float: Python and array scalars, but no strings, booleans or None."""
     scalar: Any = value

@@ -48,9 +48,18 @@ def streams(root: jax.Array) -> Streams:
     It runs on the host: compiling a cipher for three keys would take longer than many a fit. Variational draws are
     public and need no cipher, so the model's key is one of JAX's own.
     """
-    secret = np.asarray(jax.random.key_data(root)).astype("<u4").tobytes()
-    sampling, noise, model = (hmac.digest(secret, name.encode(), "sha256") for name in Streams._fields)
+    sampling, noise, model = (_derived(root, name) for name in Streams._fields)
     return Streams(_wrap(sampling), _wrap(noise), jax.random.wrap_key_data(_words(model[:8]), impl="threefry2x32"))
+
+
+def histogram_stream(root: jax.Array) -> jax.Array:
+    """The ChaCha20 key of the noise on histograms, which no step uses."""
+    return _wrap(_derived(root, "histograms"))
+
+
+def _derived(root: jax.Array, name: str) -> bytes:
+    secret = np.asarray(jax.random.key_data(root)).astype("<u4").tobytes()
+    return hmac.digest(secret, name.encode(), "sha256")
 
 
 def _words(material: bytes) -> jax.Array:

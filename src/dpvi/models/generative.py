@@ -113,7 +113,8 @@ def generative_findings(model: Any, covariates: CovariateLaw | None = None) -> l
 def with_covariates(model: NumPyroModel, key: jax.Array, num_records: int, covariates: CovariateLaw | None) -> Any:
     """A batch with the covariate leaves drawn from their law and zeros for the responses."""
     leaves, treedef = jax.tree.flatten(model.placeholder(num_records))
-    names, wanted = _covariate_leaves(model)
+    names, _ = covariate_leaves(model)
+    wanted = _covariate_indices(model)
     drawn = [] if covariates is None or not wanted else jax.tree.leaves(covariates(key, num_records))
     if len(drawn) != len(wanted):
         raise ModelError(f"covariates must return one array for each of {names}, got {len(drawn)} arrays.")
@@ -155,18 +156,22 @@ def enumerated_response(model: NumPyroModel) -> tuple[int, np.ndarray] | None:
 
 def prior_center(model: NumPyroModel, key: jax.Array, num_draws: int = 1000) -> jax.Array:
     """The median of each coordinate of z under the prior; zeros where the prior has no sampler (an improper one)."""
+    try:
+        center = jnp.median(prior_draws(model, key, num_draws), axis=0)
+    except NotImplementedError:
+        return jnp.zeros(model.dimension)
+    return jnp.where(jnp.isfinite(center), center, 0.0)
+
+
+def prior_draws(model: NumPyroModel, key: jax.Array, num_draws: int) -> jax.Array:
+    """Draws of z from the prior, (num_draws, d); ``NotImplementedError`` where it has no sampler."""
 
     def draw(key: jax.Array) -> jax.Array:
         trace = execution.execute(model.function, model.placeholder(), _plates_of_one, key=key)
         with jax.numpy_dtype_promotion("standard"):
             return model.unconstrain({site.name: trace[site.name]["value"] for site in model.sites})
 
-    try:
-        draws = jax.jit(jax.vmap(draw))(jax.random.split(key, num_draws))
-    except NotImplementedError:
-        return jnp.zeros(model.dimension)
-    center = jnp.median(draws, axis=0)
-    return jnp.where(jnp.isfinite(center), center, 0.0)
+    return jax.jit(jax.vmap(draw))(jax.random.split(key, num_draws))
 
 
 def _plates_of_one(message: dict) -> Any:
@@ -194,20 +199,31 @@ def _as_leaf(value: Any, dtype: Any) -> jax.Array:
     return jnp.asarray(value).astype(jnp.result_type(float) if floating else dtype)
 
 
-def _covariate_leaves(model: NumPyroModel) -> tuple[str, list[int]]:
-    """The leaves that no site observes: their names for a sentence, and their indices."""
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(model.structure)]
-    indices = [index for index in range(len(paths)) if index not in model.layout.responses]
-    return ", ".join(f"data{jax.tree_util.keystr(paths[index])}" for index in indices), indices
+def covariate_leaves(model: NumPyroModel) -> tuple[str, list[Any]]:
+    """The leaves that no site observes: their names for a sentence, and the structure of one record's."""
+    leaves = jax.tree_util.tree_leaves_with_path(model.structure)
+    wanted = [leaves[index] for index in _covariate_indices(model)]
+    return ", ".join(f"data{jax.tree_util.keystr(path)}" for path, _ in wanted), [leaf for _, leaf in wanted]
+
+
+def covariates_of(model: NumPyroModel, records: Any) -> list[Any]:
+    """The leaves of ``records`` that no site observes."""
+    leaves = jax.tree.leaves(records)
+    return [leaves[index] for index in _covariate_indices(model)]
+
+
+def _covariate_indices(model: NumPyroModel) -> list[int]:
+    count = len(jax.tree.leaves(model.structure))
+    return [index for index in range(count) if index not in model.layout.responses]
 
 
 def _leaf_findings(model: NumPyroModel, covariates: CovariateLaw | None) -> list[str]:
-    names, indices = _covariate_leaves(model)
-    if not indices or covariates is not None:
+    names, leaves = covariate_leaves(model)
+    if not leaves or covariates is not None:
         return []
     return [
-        f"No site observes {names} as it is (obs=leaf), so the model cannot draw whole records; declare a law for it "
-        "with covariates=, a function of (key, n), or give it a site of its own."
+        f"No site observes {names} as it is (obs=leaf), so the model cannot draw whole records; declare its columns "
+        "with dpvi.plan(covariates=...), or a law of it, or give it a site of its own."
     ]
 
 

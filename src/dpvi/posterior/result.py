@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from dpvi.core.guarantee import Guarantee
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
+from dpvi.core.validation import FallbackWarning
 from dpvi.families.base import Family
 from dpvi.models.base import Model
 from dpvi.models.sites import Site, StaticBijections, needs_model
@@ -19,7 +21,7 @@ from dpvi.posterior.average import averaged
 from dpvi.posterior.last import last_iterate
 from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior
-from dpvi.posterior.score import score_posterior
+from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_posterior
 from dpvi.posterior.stationary import stationary_noise
 
 METHODS: Mapping[str, Callable[..., Any]] = {
@@ -30,7 +32,7 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "score": score_posterior,
 }
 # what a method reads of a result besides trace and family
-_OF_THE_RUN = {"na_dpvi": ("plan", "estimator"), "score": ("plan", "model")}
+_OF_THE_RUN = {"na_dpvi": ("plan", "estimator"), "score": ("plan", "model", "scores")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,6 +63,7 @@ class Result:
     sites: tuple[Site, ...]
     structure: Any
     model: Model | None = None
+    scores: ScoreModel | None = None  # of the run, so that its compiled programs serve again; not stored
 
     def __repr__(self) -> str:
         names = ", ".join(site.name for site in self.sites)
@@ -68,28 +71,40 @@ class Result:
             f"Result({type(self.family).__name__}, {self.plan.num_steps} steps, parameters: {names})\n{self.guarantee}"
         )
 
-    def posterior(self, method: str = "stationary", **options: Any) -> Posterior:
+    def posterior(self, method: str | None = None, **options: Any) -> Posterior:
         """The posterior by one of the methods below, computed from the trace alone.
 
         Parameters
         ----------
         method
-            ``"stationary"`` (averaged, widened by the noise the iterates show; the default), ``"average"`` (averaged
-            iterates only), ``"last"`` (the last iterate as it is), ``"na_dpvi"`` (noise-aware DPVI, for runs with
-            ``Vanilla()`` or ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`) or ``"score"`` (for
-            runs with a ``ScoreDriver``; see :func:`~dpvi.posterior.score.score_posterior`).
+            ``"score"`` (what was measured, explained by the model; the default for runs that measured, see
+            :func:`~dpvi.posterior.score.score_posterior`), ``"stationary"`` (averaged, widened by the noise that the
+            iterates show; the default for all others), ``"average"`` (averaged iterates only), ``"last"`` (the last
+            iterate as it is) or ``"na_dpvi"`` (noise-aware DPVI, for runs with ``Vanilla()`` or
+            ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).
         options
             Settings of the method, such as ``slope_threshold=0.05`` or ``engine="exact"``.
         """
+        if method is None:
+            return self._default_posterior(options)
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
-        context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ())}
+        context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
         try:
             inspect.signature(METHODS[method]).bind(self.trace, self.family, **context, **options)
         except TypeError as error:
             raise TypeError(f"posterior({method!r}) does not take these options: {error}.") from None
         distribution = METHODS[method](self.trace, self.family, **context, **options)
         return Posterior(distribution, self._bijections(), method, self.guarantee)
+
+    def _default_posterior(self, options: dict[str, Any]) -> Posterior:
+        if not measured(self.trace):
+            return self.posterior("stationary", **options)
+        try:
+            return self.posterior("score", **options)
+        except NotConvergedError as error:
+            warnings.warn(f"{error} This is method='stationary' instead.", FallbackWarning, stacklevel=3)
+            return self.posterior("stationary")
 
     def _bijections(self) -> Any:
         if self.model is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpvi.core.guarantee import Guarantee
 from dpvi.core.plan import Plan
-from dpvi.core.trace import BlockSums, MomentSums, Segments, Trace
+from dpvi.core.trace import BlockSums, CurvatureSums, MomentSums, Segments, Trace
 from dpvi.data.records import structure_from_dict, structure_to_dict
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.models.base import Model
@@ -21,7 +21,7 @@ from dpvi.models.sites import sites_from_dict, sites_to_dict
 
 FORMAT_VERSION = 1
 _FAMILIES = {family.__name__: family for family in (FullRank, LowRank, MeanField)}
-_PARTS = {"blocks": BlockSums, "online_moments": MomentSums, "segments": Segments}
+_PARTS = {"blocks": BlockSums, "online_moments": MomentSums, "segments": Segments, "curvature": CurvatureSums}
 _HEADER = "header"
 
 
@@ -105,6 +105,8 @@ def _pack_trace(trace: Trace) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
                 arrays[f"{name}.{part}"] = array
         elif isinstance(value, np.ndarray):
             arrays[name] = value
+        elif value is None:
+            continue
         else:
             header[name] = int(value)
     return arrays, header

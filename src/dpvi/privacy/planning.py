@@ -9,11 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from dpvi.core import validation
+from dpvi.core.columns import Column, checked_columns, counted
 from dpvi.core.guarantee import Guarantee
-from dpvi.core.plan import GRADIENTS, GaussianRelease, Plan
+from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
+from dpvi.core.schedule import Schedule
 from dpvi.core.validation import PrivacyWarning
 from dpvi.privacy import accounting
 from dpvi.privacy.calibration import release_noise_multiplier
+from dpvi.privacy.gaussian import gaussian_signal, limit_signal, sensitivity
 
 LARGE_EPSILON = 10.0
 _MADE_HERE: set[Plan] = set()  # plans whose claims were computed by this process
@@ -33,6 +36,9 @@ def plan(
     adjacency: str = "add_remove",
     other_releases: Sequence[GaussianRelease] = (),
     num_records: int | None = None,
+    covariates: Sequence[Column] | None = None,
+    covariate_share: float = 0.05,
+    schedule: Schedule | None = None,
     unit: str = "one record",
 ) -> Plan:
     """Plan a private run: the noise that a budget needs, or the budget that a noise spends.
@@ -52,6 +58,15 @@ def plan(
         Further Gaussian releases of the same plan (a histogram, a quantile), composed with the gradients.
     num_records
         Only when the number of records is public. Leave it out otherwise: under add/remove it is private.
+    covariates
+        The columns of what the model conditions on, declared: :class:`dpvi.Numeric`, ``Levels``, ``OneHot``,
+        ``Constant``. One noisy histogram of each is released, which is all that the score posterior needs to know of
+        covariates; their totals give the number of records. An empty sequence releases the number of records alone.
+    covariate_share
+        The share of the budget (of the squared signal) that histograms cost.
+    schedule
+        Which steps move and which measure. Measuring is planned by default where the number of records will be known:
+        where it is public, or ``covariates`` are declared. ``Schedule(move_share=1)`` plans none.
     unit
         Who is protected, as a noun phrase.
 
@@ -71,6 +86,14 @@ def plan(
     (37.33, 112.0)
     >>> plan(delta=1e-5, sampling_rate=1.0, num_steps=1, clip_norm=1.0, noise_multiplier=4.0).epsilon < 1
     True
+
+    With a histogram of one column, which costs the gradients a little:
+
+    >>> from dpvi.core.columns import Constant, Numeric
+    >>> columns = [Numeric(-3, 3), Constant()]
+    >>> shared = plan(1.0, 1e-5, sampling_rate=0.1, num_steps=10_000, clip_norm=3.0, covariates=columns)
+    >>> round(shared.noise_multiplier, 1), round(shared.release("histograms").noise_multiplier, 1)
+    (38.3, 16.7)
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(
@@ -81,6 +104,12 @@ def plan(
         raise TypeError(f"other_releases must be a sequence of GaussianRelease, got {other_releases!r}.")
     multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
     gradients = _gradients(sampling_rate, num_steps, multiplier, validation.clip_norm(clip_norm))
+    if covariates is not None:
+        columns = covariates = checked_columns(covariates)
+        signal = _histogram_signal(epsilon, delta, gradients, adjacency, covariate_share)
+        other_releases = (*other_releases, _histograms(columns, signal, adjacency))
+    if schedule is None and (covariates is not None or num_records is not None):
+        schedule = _default_schedule(gradients.count)
     # A provisional plan checks every field, the other releases included, before anything is computed.
     budget = LARGE_EPSILON if epsilon is None else validation.epsilon(epsilon)
     draft = Plan(
@@ -91,6 +120,8 @@ def plan(
         adjacency=adjacency,
         unit=unit,
         num_records=num_records,
+        covariates=covariates,
+        schedule=schedule,
     )
     finished = _with_epsilon(draft) if epsilon is None else _calibrated(draft)
     _warn_about_epsilon(finished.epsilon)
@@ -181,6 +212,31 @@ def _gradients(sampling_rate: Any, num_steps: Any, multiplier: float, clip_norm:
         noise_multiplier=multiplier,
         clip_norm=clip_norm,
     )
+
+
+def _histogram_signal(
+    epsilon: float | None, delta: float, gradients: GaussianRelease, adjacency: str, share: float
+) -> float:
+    """μ of the histograms: their share of the squared signal of the whole plan, by its Gaussian limit.
+
+    The limit only divides the budget; what is promised is computed from the releases by the accountant.
+    """
+    if not 0 < validation.number("covariate_share", share) < 1:
+        raise ValueError(f"covariate_share must lie strictly between 0 and 1, got {share!r}.")
+    if epsilon is not None:
+        return math.sqrt(share) * gaussian_signal(validation.epsilon(epsilon), delta)
+    return math.sqrt(share / (1 - share)) * limit_signal([gradients], adjacency)
+
+
+def _histograms(columns: Sequence[Column], signal: float, adjacency: str) -> GaussianRelease:
+    """A record counts in one bin of each of k columns: a vector of norm √k."""
+    return GaussianRelease(HISTOGRAMS, 1.0, 1, sensitivity(adjacency) / signal, math.sqrt(counted(columns)))
+
+
+def _default_schedule(num_steps: int) -> Schedule | None:
+    """The default schedule, or none where the steps are too few for it."""
+    schedule = Schedule()
+    return schedule if num_steps >= 10 * schedule.num_blocks else None
 
 
 def _calibrated(draft: Plan) -> Plan:

@@ -36,7 +36,7 @@ class Run:
         draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
-            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, None)) for k, chunk in chunks.items()}
+            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}
         self._draw = jax.jit(draw)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._must_be_careful = False
@@ -62,11 +62,11 @@ class Run:
                     bar.update(piece.last - piece.first)
                 if driver and totals is not None:
                     released = self._released(stop, state, totals, stop - step)
-                    at = np.full(self.algorithm.model.dimension, np.nan) if query is None else np.asarray(query)
+                    at = np.full(self._query_shape, np.nan) if query is None else np.asarray(query)
                     segments.append((step, stop, at, released.mean_noisy_sum))
                 step = stop
         final = np.asarray(state.xi) if self.lanes else np.asarray(state.xi)[None]
-        return recorder.traces(final, Segments(*map(np.stack, zip(*segments, strict=True))) if segments else None)
+        return recorder.traces(final, [_segments(segments, lane) for lane in range(self.lanes or 1)])
 
     def _advance(
         self,
@@ -109,19 +109,32 @@ class Run:
         stop = min(step + directive.num_steps, self.layout.num_steps)
         if directive.query is None:
             return stop, None
-        dimension = self.algorithm.model.dimension
         query = jnp.asarray(directive.query, self.dtype)
-        if query.shape != (dimension,) or not bool(jnp.all(jnp.isfinite(query))):
-            raise ValueError(f"A query point must be {dimension} finite numbers, got shape {query.shape}.")
+        if query.shape != self._query_shape or not bool(jnp.all(jnp.isfinite(query))):
+            expected = f"shape {self._query_shape}" if self.lanes else f"{self.algorithm.model.dimension}"
+            raise ValueError(f"A query point must be {expected} finite numbers, got shape {query.shape}.")
         return stop, query
+
+    @property
+    def _query_shape(self) -> tuple[int, ...]:
+        """Runs side by side have a query point each."""
+        return (*([self.lanes] if self.lanes else []), self.algorithm.model.dimension)
 
     def _released(self, step: int, state: State, totals: Totals | None, count: int) -> Released:
         if totals is None:
             sizes = (self.sizes.parameters, self.sizes.queries, self.sizes.release)
-            means = tuple(np.full(size, np.nan) for size in sizes)
+            means = tuple(np.full((*state.xi.shape[:-1], size), np.nan) for size in sizes)
         else:
             means = tuple(np.asarray(part) / count for part in (totals.iterate, totals.query, totals.noisy_sum))
         return Released(step, self.layout.num_steps - step, np.asarray(state.xi), *means)
+
+
+def _segments(stretches: list[tuple[int, int, np.ndarray, np.ndarray]], lane: int) -> Segments | None:
+    """The stretches of one lane; arrays of a run alone have no lane axis."""
+    if not stretches:
+        return None
+    start, stop, query, sums = (np.stack(part) for part in zip(*stretches, strict=True))
+    return Segments(start, stop, *(part if part.ndim == 2 else part[:, lane] for part in (query, sums)))
 
 
 def _add(left: Totals | None, right: Totals) -> Totals:

@@ -6,6 +6,7 @@ not fit. Several runs side by side (lanes) are recorded at once; a single run is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.trace import MAX_MOMENT_DIMENSION, BlockSums, MomentSums, Segments, Trace
+from dpvi.core.trace import (
+    MAX_CURVATURE_DIMENSION,
+    MAX_MOMENT_DIMENSION,
+    BlockSums,
+    CurvatureSums,
+    MomentSums,
+    Segments,
+    Trace,
+)
 from dpvi.train.chunk import Layout
 from dpvi.train.step import Row, Sizes
 
@@ -21,17 +30,25 @@ _MAX_ROW_BYTES = 2**28
 _MAX_MOMENT_BYTES = 2**27
 
 
+class SecondOrder(NamedTuple):
+    """Which second-order sums are made during the run; the others cost nothing."""
+
+    moments: bool
+    curvature: bool
+
+
 class Totals(NamedTuple):
     """Sums over the rows of a chunk that ran; leading axes (lane, block of the chunk) where blocks are kept."""
 
     blocks: BlockSums
     moments: MomentSums | None
+    curvature: CurvatureSums | None
     iterate: jax.Array  # Σ over all rows, for drivers
     query: jax.Array
     noisy_sum: jax.Array
 
 
-def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, moments: bool) -> Totals:
+def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder) -> Totals:
     """Float64 sums of rows ``start`` to ``stop`` of one lane."""
     index = jnp.arange(rows.iterate.shape[0])
     mask = ((index >= start) & (index < stop)).astype(jnp.float64)
@@ -52,19 +69,26 @@ def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, moment
         gradient_phi=by_block(gradient * phi),
         gradient_squared=by_block(gradient**2),
     )
-    second_order = None
-    if moments:
-        q, s = (part.reshape(num_blocks, -1, part.shape[1]) for part in (query, noisy))
-        second_order = MomentSums(
-            by_block(mask), by_block(noisy), jnp.einsum("bti,btj->bij", q, q), jnp.einsum("bti,btj->bij", s, q)
-        )
-    return Totals(blocks, second_order, phi.sum(0), query.sum(0), noisy.sum(0))
+
+    def products(left: jax.Array, right: jax.Array) -> jax.Array:
+        left, right = (part.reshape(num_blocks, -1, part.shape[1]) for part in (left, right))
+        return jnp.einsum("bti,btj->bij", left, right)
+
+    moments = curvature = None
+    if wanted.moments:
+        moments = MomentSums(blocks.count, by_block(noisy), products(query, query), products(noisy, query))
+    if wanted.curvature:
+        first_order = (blocks.count, blocks.phi, blocks.gradient, blocks.gradient_squared)
+        curvature = CurvatureSums(*first_order, products(phi, phi), products(gradient, phi))
+    return Totals(blocks, moments, curvature, phi.sum(0), query.sum(0), noisy.sum(0))
 
 
-@partial(jax.jit, static_argnames=("num_blocks", "moments", "lanes"))
-def _all_totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, moments: bool, lanes: bool) -> Totals:
+@partial(jax.jit, static_argnames=("num_blocks", "wanted", "lanes"))
+def _all_totals(
+    rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, lanes: bool
+) -> Totals:
     def totals(rows: Row) -> Totals:
-        return _totals(rows, base, start, stop, num_blocks, moments)
+        return _totals(rows, base, start, stop, num_blocks, wanted)
 
     return jax.vmap(totals)(rows) if lanes else totals(rows)
 
@@ -77,6 +101,33 @@ def _thin(rows: jax.Array, first: int, thinning: int) -> jax.Array:
     """Every ``thinning``-th row from ``first`` on; one program for every ``first``, so the last ones may be void."""
     index = first + thinning * jnp.arange(-(-rows.shape[-2] // thinning))
     return jnp.take(rows, index, axis=-2, mode="clip")
+
+
+def _motionless(totals: Totals) -> Totals:
+    """The same sums without what is about iterates that move."""
+    blocks, curvature = jax.tree.map(jnp.zeros_like, (totals.blocks, totals.curvature))
+    return totals._replace(blocks=blocks, curvature=curvature)
+
+
+class _Groups:
+    """Second-order sums on the host, over as many blocks at a time as it takes to stay within a memory bound."""
+
+    def __init__(self, num_blocks: int, num_lanes: int, numbers_per_block: int) -> None:
+        self.sums: Any = None
+        self._num_lanes = num_lanes
+        num_bytes = 8 * numbers_per_block * num_blocks * num_lanes
+        self._blocks_per_group = max(1, -(-num_bytes // _MAX_MOMENT_BYTES))
+        self._num_groups = -(-num_blocks // self._blocks_per_group)
+
+    def add(self, part: Any, first_block: int, size: int) -> None:
+        """Add ``size`` blocks of ``part``, the first of which is ``first_block`` of the run."""
+        if self.sums is None:
+            shapes = [(self._num_lanes, self._num_groups, *leaf.shape[2:]) for leaf in part]
+            self.sums = type(part)(*map(np.zeros, shapes))
+        for offset in range(size):
+            group = (first_block + offset) // self._blocks_per_group
+            for store, leaf in zip(self.sums, part, strict=True):
+                store[:, group] += leaf[:, offset]
 
 
 class Recorder:
@@ -93,11 +144,14 @@ class Recorder:
         self._iterates, self._queries, self._noisy_sums = (
             np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
         )
-        self._moments_online = self.thinning > 1 and sizes.queries <= MAX_MOMENT_DIMENSION
-        moment_bytes = 8 * sizes.queries * (sizes.queries + sizes.release) * layout.num_blocks * num_lanes
-        self._blocks_per_group = max(1, -(-moment_bytes // _MAX_MOMENT_BYTES))
+        p, queries, release = sizes.rows
+        self._wanted = SecondOrder(
+            moments=self.thinning > 1 and queries <= MAX_MOMENT_DIMENSION,
+            curvature=release == p <= MAX_CURVATURE_DIMENSION,
+        )
+        self._moments = _Groups(layout.num_blocks, num_lanes, queries * (queries + release))
+        self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * p * p)
         self._blocks: BlockSums | None = None
-        self._moments: MomentSums | None = None
         self._open: Totals | None = None  # sums of blocks that still grow
         self._closed: Totals | None = None  # sums of finished blocks on their way to the host
         self._open_block = 0
@@ -108,8 +162,8 @@ class Recorder:
         self._keep_rows(rows, base, start, stop)
         with jax.enable_x64(True):
             blocks = self.layout.blocks_per_chunk
-            totals = _all_totals(rows, base, start, stop, blocks, self._moments_online, self.lanes is not None)
-            kept = totals if moving else totals._replace(blocks=jax.tree.map(jnp.zeros_like, totals.blocks))
+            totals = _all_totals(rows, base, start, stop, blocks, self._wanted, self.lanes is not None)
+            kept = totals if moving else _motionless(totals)
             self._open = kept if self._open is None else _add(self._open, kept)
         step = base + stop
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
@@ -146,8 +200,9 @@ class Recorder:
         size = min(self.layout.blocks_per_chunk, num_blocks - self._open_block)
         for store, part in zip(self._blocks, blocks, strict=True):
             store[:, self._open_block : self._open_block + size] += part[:, :size]
-        if self._closed.moments is not None:
-            self._add_moments(self._on_host(self._closed.moments), size)
+        for groups, part in ((self._moments, self._closed.moments), (self._curvature, self._closed.curvature)):
+            if part is not None:
+                groups.add(self._on_host(part), self._open_block, size)
         self._open_block += size
         self._closed = None
 
@@ -155,17 +210,8 @@ class Recorder:
         """Device sums as NumPy arrays with a lane axis."""
         return jax.tree.map(lambda part: np.asarray(part) if self.lanes else np.asarray(part)[None], sums)
 
-    def _add_moments(self, moments: MomentSums, size: int) -> None:
-        num_groups = -(-self.layout.num_blocks // self._blocks_per_group)
-        if self._moments is None:
-            self._moments = MomentSums(*(np.zeros((self.num_lanes, num_groups, *part.shape[2:])) for part in moments))
-        for offset in range(size):
-            group = (self._open_block + offset) // self._blocks_per_group
-            for store, part in zip(self._moments, moments, strict=True):
-                store[:, group] += part[:, offset]
-
-    def traces(self, final: np.ndarray, segments: Segments | None = None) -> list[Trace]:
-        """One trace per lane; ``final`` is (lane, p)."""
+    def traces(self, final: np.ndarray, segments: Sequence[Segments | None] | None = None) -> list[Trace]:
+        """One trace per lane; ``final`` is (lane, p), ``segments`` one per lane."""
         assert self._open is None, "the run is not complete"
         self._fetch()
         assert self._blocks is not None, "nothing was recorded"
@@ -184,8 +230,9 @@ class Recorder:
                 thinning=self.thinning,
                 block_length=self.layout.block_length,
                 blocks=lane(self._blocks, index),
-                online_moments=lane(self._moments, index),
-                segments=segments,
+                online_moments=lane(self._moments.sums, index),
+                segments=None if segments is None else segments[index],
+                curvature=lane(self._curvature.sums, index),
             )
             for index in range(self.num_lanes)
         ]

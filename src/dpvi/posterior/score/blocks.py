@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -16,24 +17,23 @@ class Blocks(NamedTuple):
     steps: Array  # (J,): n_j
     mean_noisy_sum: Array  # (J, d): the mean of s̃ over block j
 
-    def padded(self, num_blocks: int) -> Blocks:
-        """Filled up to ``num_blocks`` with blocks of no steps, so that one compiled program serves every stage."""
-        missing = num_blocks - len(self.steps)
-        return Blocks(
-            np.concatenate([self.query, np.repeat(self.query[-1:], missing, axis=0)]),
-            np.concatenate([self.steps, np.zeros(missing)]),
-            np.concatenate([self.mean_noisy_sum, np.zeros((missing, self.mean_noisy_sum.shape[1]))]),
-        )
+
+def measured(trace: Trace) -> bool:
+    """Whether any step of the run was taken at a frozen query point."""
+    return bool(_frozen(trace).any())
+
+
+def _frozen(trace: Trace) -> np.ndarray:
+    return np.zeros(0, bool) if trace.segments is None else np.all(np.isfinite(trace.segments.query), axis=1)
 
 
 def blocks_of(trace: Trace) -> Blocks:
     """The measuring blocks of a trace: the segments with a frozen query point."""
-    segments = trace.segments
-    frozen = np.zeros(0, bool) if segments is None else np.all(np.isfinite(segments.query), axis=1)
+    segments, frozen = trace.segments, _frozen(trace)
     if segments is None or not frozen.any():
         raise ValueError(
-            "The score posterior needs steps at frozen query points and this trace has none; "
-            "fit with driver=ScoreDriver(...)."
+            "The score posterior needs steps at frozen query points and this trace has none; fit with a plan whose "
+            "schedule measures: dpvi.plan(..., num_records=...) or dpvi.plan(..., covariates=[...])."
         )
     if segments.mean_noisy_sum.shape[1] != segments.query.shape[1]:
         raise ValueError(
@@ -45,3 +45,8 @@ def blocks_of(trace: Trace) -> Blocks:
         (segments.stop - segments.start)[frozen].astype(np.float64),
         segments.mean_noisy_sum[frozen].astype(np.float64),
     )
+
+
+def simulation_seed(released: np.ndarray) -> int:
+    """A seed for simulating, from released numbers: the same for the same run, another for every other."""
+    return zlib.crc32(np.ascontiguousarray(released, np.float64).tobytes())

@@ -22,8 +22,9 @@ import numpy as np
 import scipy.stats
 
 from dpvi.core.trace import Array
+from dpvi.models.covariates import Population
 from dpvi.posterior.score.blocks import Blocks
-from dpvi.posterior.score.model import ScoreModel
+from dpvi.posterior.score.model import ScoreModel, as_float64
 
 _HEAVY_CLIPPING = 0.5
 _RANK = 1e-9
@@ -56,6 +57,7 @@ def check_blocks(
     level: float = 0.001,
     warn: bool = False,
     seed: int | None = None,
+    population: Population | None = None,
 ) -> BlockCheck:
     """Compare block means with the model fitted at ``z``; with ``warn``, say what is wrong as a warning.
 
@@ -67,12 +69,17 @@ def check_blocks(
         ẑ, the mean of the score posterior.
     level
         The probability with which a right model is called wrong by each of the two tests.
+    seed
+        Of the simulation.
+    population
+        As for :func:`~dpvi.posterior.score.gauss_newton.gauss_newton`.
     """
     blocks = Blocks(*(part[blocks.steps > 0] for part in blocks))
     with jax.enable_x64(True):
         arrays = Blocks(*(jnp.asarray(part, jnp.float64) for part in blocks))
         at = jnp.asarray(z, jnp.float64)
-        joint = _Joint(*map(np.asarray, _compiled(scores)(arrays, at, scores.key(seed))))
+        people = scores.population() if population is None else population
+        joint = _Joint(*map(np.asarray, _compiled(scores)(arrays, at, scores.key(seed), as_float64(people))))
     residual = blocks.mean_noisy_sum / scores.plan.sampling_rate - joint.mean
     covariance = np.asarray(joint.covariance)
     statistic, freedom = _chi_square(residual.ravel(), covariance, np.asarray(joint.jacobian))
@@ -121,17 +128,17 @@ def _chi_square(residual: np.ndarray, covariance: np.ndarray, jacobian: np.ndarr
 
 @lru_cache(maxsize=16)
 def _compiled(scores: ScoreModel) -> Any:
-    return jax.jit(lambda blocks, z, key: _joint(scores, blocks, z, key))
+    return jax.jit(lambda blocks, z, key, population: _joint(scores, blocks, z, key, population))
 
 
-def _joint(scores: ScoreModel, blocks: Blocks, z: jax.Array, key: jax.Array) -> _Joint:
-    simulated = scores.simulate(z, key)
+def _joint(scores: ScoreModel, blocks: Blocks, z: jax.Array, key: jax.Array, population: Population) -> _Joint:
+    simulated = scores.simulate(z, key, population)
     weights = scores.weights(z, simulated)
     clipped = scores.clipped_scores(blocks.query, simulated.records)
     gradient = scores.scores(z, simulated.records)
     num_blocks, dimension = blocks.query.shape
     data = scores.data_moments(simulated, clipped.reshape(len(weights), -1), weights, gradient)
-    second = scores.size * jnp.einsum("m,mjd,mje->jde", weights, clipped, clipped)
+    second = population.num_records * jnp.einsum("m,mjd,mje->jde", weights, clipped, clipped)
     own = (scores.batch_factor * second + scores.noise_variance * jnp.eye(dimension)) / blocks.steps[:, None, None]
     covariance = data.covariance + jax.scipy.linalg.block_diag(*own)
     norms = jnp.sqrt(jnp.sum(clipped**2, axis=-1))

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.driver import Directive, Released
+from dpvi.core.schedule import Schedule
+from dpvi.models.covariates import Population
 from dpvi.models.generative import prior_center
-from dpvi.posterior.score.blocks import Blocks
-from dpvi.posterior.score.gauss_newton import gauss_newton
+from dpvi.posterior.score.blocks import Blocks, simulation_seed
+from dpvi.posterior.score.gauss_newton import gauss_newton_many
 from dpvi.posterior.score.model import ScoreModel
 
 
@@ -19,22 +21,23 @@ class ScoreDriver:
     """Moves for a share of the steps, then measures in blocks; a :class:`~dpvi.core.driver.Driver`.
 
     The first query point is the mean location over the second half of the moving phase, or ``start`` without one; each
-    further one is the Gauss-Newton mean of all blocks so far (the last point again where that was not found).
+    further one is the Gauss-Newton mean of all blocks so far (the last point again where that was not found). It
+    drives one run, or several side by side, each with query points of its own.
 
     Parameters
     ----------
     scores
         The law of releases. Build it once and use it for the driver and for the posterior: its programs are compiled
         once.
-    move_share
-        Share of the steps for the optimiser, in [0, 1); none is right for models with few parameters, whose prior's
-        centre is near enough.
-    num_blocks
-        J, how many blocks the remaining steps are cut into.
+    schedule
+        How steps are divided; by default the plan's, or the default one.
+    populations
+        One per run, from ``scores.population(histograms)``; not needed where the plan releases no histograms.
     start
         q_1 where nothing moves; the prior's centre by default.
     seed
-        Of the simulation; that of ``scores`` where not given. It has nothing to do with the mechanism's randomness.
+        Of the simulation; by default it follows from what was released. It has nothing to do with the mechanism's
+        randomness.
 
     Examples
     --------
@@ -44,26 +47,20 @@ class ScoreDriver:
     def __init__(
         self,
         scores: ScoreModel,
-        move_share: float = 0.2,
-        num_blocks: int = 8,
+        schedule: Schedule | None = None,
+        populations: list[Population] | None = None,
         start: np.ndarray | None = None,
         seed: int | None = None,
     ) -> None:
-        if not 0 <= move_share < 1:
-            raise ValueError(f"move_share must lie in [0, 1), or no step is left to measure with, got {move_share!r}.")
-        if isinstance(num_blocks, bool) or not isinstance(num_blocks, (int, np.integer)) or num_blocks < 1:
-            raise ValueError(f"num_blocks must be a whole number of at least 1, got {num_blocks!r}.")
-        steps = scores.plan.num_steps
         self.scores = scores
-        self.num_blocks = int(num_blocks)
-        self.move_steps = 0 if move_share == 0 else max(2, round(move_share * steps))
-        if steps - self.move_steps < self.num_blocks:
-            raise ValueError(
-                f"The plan has {steps} steps, too few to move for {self.move_steps} and measure in {num_blocks} blocks."
-            )
+        self.schedule = schedule or scores.plan.schedule or Schedule()
+        if not self.schedule.measures:
+            raise ValueError("A schedule that only moves leaves no step to measure with; use move_share below 1.")
+        self.move_steps = self.schedule.move_steps(scores.plan.num_steps)
+        self.populations = populations
         self.start = start
         self.seed = seed
-        self._blocks: list[tuple[np.ndarray, int, np.ndarray]] = []
+        self._blocks: list[Blocks] = []  # with leading axes (run, one)
         self._measuring: Directive | None = None
 
     def __call__(self, released: Released) -> Directive | None:
@@ -72,33 +69,48 @@ class ScoreDriver:
         half = self.move_steps // 2
         if released.step < self.move_steps:
             return Directive(half if released.step < half else self.move_steps - released.step)
-        query = self._next_query(released)
-        steps = -(-released.steps_left // (self.num_blocks - len(self._blocks)))
-        self._measuring = Directive(steps, query)
+        side_by_side = released.iterate.ndim == 2
+        query = self._next_query(released if side_by_side else _one_run(released))
+        query = np.asarray(jnp.asarray(query, jnp.result_type(float)))  # as the run will hold it, in its own precision
+        steps = -(-released.steps_left // (self.schedule.num_blocks - len(self._blocks)))
+        self._measuring = Directive(steps, query if side_by_side else query[0])
         return self._measuring
 
-    @property
-    def blocks(self) -> Blocks:
-        """The blocks of the run so far."""
-        query, steps, sums = zip(*self._blocks, strict=True)
-        return Blocks(np.stack(query).astype(np.float64), np.array(steps, np.float64), np.stack(sums))
-
     def _next_query(self, released: Released) -> np.ndarray:
+        """(runs, d)."""
         last = self._measuring
         if last is None or last.query is None:
-            return self._as_run(self._first_query(released))
-        self._blocks.append((last.query, last.num_steps, np.asarray(released.mean_noisy_sum, np.float64)))
-        found = gauss_newton(self.scores, self.blocks.padded(self.num_blocks), last.query, self.seed)
-        return self._as_run(found.mean) if found.converged else last.query
+            return self._first_query(released)
+        query = np.atleast_2d(last.query).astype(np.float64)
+        sums = np.asarray(released.mean_noisy_sum, np.float64)
+        self._blocks.append(Blocks(query[:, None], np.full((len(query), 1), float(last.num_steps)), sums[:, None]))
+        found = gauss_newton_many(self.scores, self._padded(), query, self._seeds(), self._population(len(query)))
+        return np.stack([one.mean if one.converged else before for one, before in zip(found, query, strict=True)])
+
+    def _padded(self) -> Blocks:
+        """All blocks so far, filled up with blocks of no steps, so that one compiled program serves every stage."""
+        empty = self._blocks[-1]._replace(steps=0 * self._blocks[-1].steps)
+        parts = [*self._blocks, *[empty] * (self.schedule.num_blocks - len(self._blocks))]
+        return Blocks(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
+
+    def _population(self, runs: int) -> Population:
+        people = self.populations or [self.scores.population()] * runs
+        return Population(*(np.stack(part) for part in zip(*people, strict=True)))
+
+    def _seeds(self) -> list[int]:
+        first = self._blocks[0].mean_noisy_sum[:, 0]
+        return [simulation_seed(sums) if self.seed is None else self.seed for sums in first]
 
     def _first_query(self, released: Released) -> np.ndarray:
         if self.move_steps:
-            return released.mean_iterate[: self.scores.model.dimension]
-        if self.start is not None:
-            return np.asarray(self.start, np.float64)
-        return np.asarray(prior_center(self.scores.model, self.scores.key(self.seed)))
+            return released.mean_iterate[:, : self.scores.model.dimension]
+        start = self.start
+        if start is None:
+            start = np.asarray(prior_center(self.scores.model, self.scores.key(self.seed)))
+        return np.broadcast_to(np.asarray(start, np.float64), (len(released.iterate), self.scores.model.dimension))
 
-    @staticmethod
-    def _as_run(query: np.ndarray) -> np.ndarray:
-        """The query as the run will hold it, in its own precision: the law of the release is that at this point."""
-        return np.asarray(jnp.asarray(query, jnp.result_type(float)))
+
+def _one_run(released: Released) -> Released:
+    """With the leading axis that runs side by side have."""
+    arrays = (released.iterate, released.mean_iterate, released.mean_query, released.mean_noisy_sum)
+    return Released(released.step, released.steps_left, *(np.asarray(array)[None] for array in arrays))

@@ -11,26 +11,24 @@ answer is N(ẑ, P⁻¹) at the end.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.plan import Plan
-from dpvi.core.trace import Trace
-from dpvi.families.base import Family
-from dpvi.models.generative import CovariateLaw, prior_center
-from dpvi.posterior.gaussian import Gaussian
-from dpvi.posterior.score.blocks import Blocks, blocks_of
-from dpvi.posterior.score.check import check_blocks
-from dpvi.posterior.score.model import Moments, ScoreModel
+from dpvi.models.covariates import Population
+from dpvi.models.generative import prior_center
+from dpvi.posterior.score.blocks import Blocks
+from dpvi.posterior.score.model import Moments, ScoreModel, Simulated
 
 _MAX_EVALUATIONS = 60
 _TOLERANCE = 1e-6  # of δᵀPδ: a thousandth of a standard deviation
 _CLOSE = 1e-2  # a tenth of one, where simulation of discrete records leaves steps in m(z)
 _SMALLEST_STEP = 1e-4
+_ELEMENTS_AT_ONCE = 2**24  # of clipped scores, which bounds how many runs are solved side by side
 
 
 class GaussNewton(NamedTuple):
@@ -46,7 +44,7 @@ class GaussNewton(NamedTuple):
         return bool(np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance)) and self.decrement < _CLOSE)
 
 
-class _Point(NamedTuple):
+class Point(NamedTuple):
     """Everything known at one z."""
 
     z: jax.Array
@@ -55,99 +53,85 @@ class _Point(NamedTuple):
 
 
 class _State(NamedTuple):
-    point: _Point
+    point: Point
     step: jax.Array  # δ at the point
     decrement: jax.Array
     share: jax.Array  # of δ that is tried next
     evaluations: jax.Array
 
 
-def score_posterior(
-    trace: Trace,
-    family: Family,
-    *,
-    plan: Plan,
-    model: Any,
-    scores: ScoreModel | None = None,
-    num_records: float | None = None,
-    covariates: CovariateLaw | None = None,
-    num_simulated: int = 20_000,
-    seed: int | None = None,
-    check: bool = True,
-) -> Gaussian:
-    """The score posterior of a trace with frozen query points, as ``Result.posterior("score")`` computes it.
-
-    Parameters
-    ----------
-    trace, family, plan, model
-        From the result. The family is not used: no variational scale enters.
-    scores
-        The driver's :class:`~dpvi.posterior.score.model.ScoreModel`, whose programs are compiled already; its settings
-        hold.
-    num_records, covariates, num_simulated
-        Without ``scores``, the settings of a new one.
-    seed
-        Of the simulation; that of ``scores`` where not given.
-    check
-        Warn where the blocks are not compatible with the fitted model; see :func:`check_blocks`.
-    """
-    blocks = blocks_of(trace)
-    if scores is None:
-        if model is None:
-            raise ValueError("The score posterior simulates records; load the result with its model.")
-        scores = ScoreModel(model, plan, num_records, covariates, num_simulated)
-    elif scores.plan != plan:
-        raise ValueError("scores must be a ScoreModel of the plan of this result, got one of another plan.")
-    found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=seed)
-    if not found.converged:
-        raise ValueError(
-            "Gauss-Newton did not converge on these releases: the last step would still move by "
-            f"{np.sqrt(found.decrement):.2g} standard deviations. Measure nearer to the answer, with a longer moving "
-            "phase."
-        )
-    if check:
-        check_blocks(scores, blocks, found.mean, warn=True, seed=seed)
-    return Gaussian.from_covariance(found.mean.astype(trace.final.dtype), found.covariance)
-
-
 def gauss_newton(
-    scores: ScoreModel, blocks: Blocks, start: np.ndarray | None = None, seed: int | None = None
+    scores: ScoreModel,
+    blocks: Blocks,
+    start: np.ndarray | None = None,
+    seed: int | None = None,
+    population: Population | None = None,
 ) -> GaussNewton:
-    """The Gaussian N(ẑ, P⁻¹) for ``blocks``, from ``start`` (the prior's centre where not given)."""
+    """The Gaussian N(ẑ, P⁻¹) for ``blocks``, from ``start`` (the prior's centre where not given).
+
+    ``population`` is what ``scores.population(trace.histograms)`` gives; it may be left out where no histogram is
+    needed.
+    """
     if start is None:
         start = np.asarray(prior_center(scores.model, scores.key(seed)))
+    people = scores.population() if population is None else population
+    lanes, at, people = jax.tree.map(lambda part: np.asarray(part)[None], (blocks, start, people))
+    return gauss_newton_many(scores, lanes, at, [seed], people)[0]
+
+
+def gauss_newton_many(
+    scores: ScoreModel, blocks: Blocks, start: np.ndarray, seeds: Sequence[int | None], population: Population
+) -> list[GaussNewton]:
+    """:func:`gauss_newton` for many runs at once; every argument has a leading axis of runs."""
     with jax.enable_x64(True):
-        arrays = Blocks(*(jnp.asarray(part, jnp.float64) for part in blocks))
-        at = jnp.asarray(start, jnp.float64)
-        mean, covariance, decrement, evaluations = _compiled(scores)(arrays, at, scores.key(seed))
-    return GaussNewton(np.asarray(mean), np.asarray(covariance), float(decrement), int(evaluations))
+        arrays = jax.tree.map(lambda part: jnp.asarray(part, jnp.float64), (blocks, start, population))
+        keys = jnp.stack([scores.key(seed) for seed in seeds])
+        found = jax.tree.map(np.asarray, _compiled(scores)(*arrays[:2], keys, arrays[2]))
+    mean, covariance, decrement, evaluations = found
+    return [
+        GaussNewton(mean[i], covariance[i], float(decrement[i]), int(evaluations[i])) for i in range(len(decrement))
+    ]
 
 
 @lru_cache(maxsize=16)
 def _compiled(scores: ScoreModel) -> Any:
-    return jax.jit(lambda blocks, start, key: _solve(scores, blocks, start, key))
+    def solve(blocks: Blocks, start: jax.Array, keys: jax.Array, population: Population) -> Any:
+        rows = 1 if scores.exact else scores.num_simulated
+        batch = max(1, min(len(start), _ELEMENTS_AT_ONCE // (rows * blocks.query[0].size)))
+        one = partial(_solve, scores)
+        arguments = (blocks, start, keys, population)
+        return jax.lax.map(lambda lane: one(*lane), arguments, batch_size=None if batch == 1 else batch)
+
+    return jax.jit(solve)
 
 
 def _solve(
-    scores: ScoreModel, blocks: Blocks, start: jax.Array, key: jax.Array
+    scores: ScoreModel, blocks: Blocks, start: jax.Array, key: jax.Array, population: Population
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     target = scores.target(blocks)
 
-    def visit(z: jax.Array) -> _Point:
-        simulated = scores.simulate(z, key)
-        clipped = scores.clipped_scores(blocks.query, simulated.records)
+    def at_queries(z: jax.Array) -> tuple[Simulated, jax.Array]:
+        simulated = scores.simulate(z, key, population)
+        return simulated, scores.clipped_scores(blocks.query, simulated.records)
+
+    # records that are enumerated do not move with z, only their weights do
+    fixed = at_queries(start) if scores.enumerates else None
+
+    def visit(z: jax.Array) -> Point:
+        simulated, clipped = fixed or at_queries(z)
         weights, gradient = scores.weights(z, simulated), scores.scores(z, simulated.records)
         moments = scores.moments(blocks, simulated, clipped, weights, gradient)
-        return _Point(z, moments, scores.model.log_prior(z))
+        return Point(z, moments, scores.model.log_prior(z))
 
-    def arrive(point: _Point, share: jax.Array, evaluations: jax.Array) -> _State:
-        precision, gradient = _quadratic(scores, target, point)
+    def arrive(point: Point, share: jax.Array, evaluations: jax.Array) -> _State:
+        precision, gradient = quadratic(scores, target, point)
         step = jnp.linalg.solve(precision, gradient)
         return _State(point, step, gradient @ step, share, evaluations)
 
     def attempt(state: _State) -> _State:
         candidate = visit(state.point.z + state.share * state.step)
         better = _objective(target, candidate, state.point) >= _objective(target, state.point, state.point)
+        better |= state.evaluations == 0
         arrived = arrive(candidate, jnp.minimum(1.0, 2 * state.share), state.evaluations + 1)
         stayed = state._replace(share=state.share / 2, evaluations=state.evaluations + 1)
         return jax.tree.map(lambda yes, no: jnp.where(better, yes, no), arrived, stayed)
@@ -156,13 +140,17 @@ def _solve(
         going = (jnp.abs(state.decrement) > _TOLERANCE) & (state.share > _SMALLEST_STEP)
         return going & (state.evaluations < _MAX_EVALUATIONS)
 
-    final = jax.lax.while_loop(unfinished, attempt, arrive(visit(start), jnp.ones(()), jnp.ones((), jnp.int32)))
-    precision, _ = _quadratic(scores, target, final.point)
+    # the first attempt visits the start, whatever stands here: one copy of all that code is enough to compile
+    first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(visit, start))._replace(z=start)
+    identity = first._replace(moments=first.moments._replace(covariance=jnp.eye(len(start))))
+    nowhere = _State(identity, jnp.zeros_like(start), jnp.full((), jnp.inf), jnp.ones(()), jnp.zeros((), jnp.int32))
+    final = jax.lax.while_loop(unfinished, attempt, nowhere)
+    precision, _ = quadratic(scores, target, final.point)
     covariance = jnp.linalg.inv(precision)
     return final.point.z, (covariance + covariance.T) / 2, jnp.abs(final.decrement), final.evaluations
 
 
-def _quadratic(scores: ScoreModel, target: jax.Array, point: _Point) -> tuple[jax.Array, jax.Array]:
+def quadratic(scores: ScoreModel, target: jax.Array, point: Point) -> tuple[jax.Array, jax.Array]:
     """P and the gradient of the log posterior with S held fixed."""
     prior_gradient = jax.grad(scores.model.log_prior)(point.z)
     values, vectors = jnp.linalg.eigh(-jax.hessian(scores.model.log_prior)(point.z))
@@ -172,7 +160,7 @@ def _quadratic(scores: ScoreModel, target: jax.Array, point: _Point) -> tuple[ja
     return precision, prior_gradient + weighted.T @ (target - point.moments.mean)
 
 
-def _objective(target: jax.Array, point: _Point, at: _Point) -> jax.Array:
+def _objective(target: jax.Array, point: Point, at: Point) -> jax.Array:
     """log p(z) − ½ (b̄ − m(z))ᵀ W (b̄ − m(z)) with W from ``at``."""
     residual = target - point.moments.mean
     return point.log_prior - 0.5 * residual @ jnp.linalg.solve(at.moments.covariance, residual)

@@ -15,6 +15,7 @@ b̃_j the mean noisy sum over κ. With c̄ = Σ_j a_j c(q_j), it is normal with 
 
 the data, the Poisson batches (each record's term is in or out, so the second moment counts and not the covariance),
 the noise, and R = N² Σ_rows (Σ_row w (c̄ − B g − E c̄))²: the Monte Carlo error of μ itself, zero where it is exact.
+Where N was estimated, Var(N̂) E[c̄] E[c̄]ᵀ is added.
 
 Where the response is one scalar with a small finite support, the sum over its values is exact (one row of all values,
 or one row per covariate draw); elsewhere a row is one draw.
@@ -31,6 +32,13 @@ import jax.numpy as jnp
 from dpvi.core import validation
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import Plan
+from dpvi.models.covariates import (
+    Population,
+    check_columns,
+    histogram_law,
+    public_population,
+    released_population,
+)
 from dpvi.models.generative import (
     CovariateLaw,
     check_generative,
@@ -50,6 +58,7 @@ class Simulated(NamedTuple):
     records: Any
     rows: int
     values: int
+    population: Population
 
 
 class Moments(NamedTuple):
@@ -62,7 +71,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScoreModel:
-    """A generative model, a plan and the size of the data: all that the law of a release depends on.
+    """A model that can draw records and a plan: all that the law of a release depends on, but for the population.
 
     Parameters
     ----------
@@ -71,11 +80,12 @@ class ScoreModel:
     plan
         Its gradient release gives κ, σ and C.
     num_records
-        N, or an estimate of it that was itself released. Not needed where the plan declares the number public. It is
-        never read from records, and an estimate's error is not part of the posterior: it matters little where the
-        query points are near the answer, because the mean score there is near zero.
+        N, or an estimate of it that was itself released. Not needed where the plan declares the number public or pays
+        for histograms. It is never read from records, and an estimate's error is not part of the posterior: it matters
+        little where the query points are near the answer, because the mean score there is near zero.
     covariates
-        The law of data leaves that no site observes, ``covariates(key, n)``.
+        The law of data leaves that no site observes, ``covariates(key, n)``. By default they are drawn from the
+        histograms that the plan pays for.
     num_simulated
         M, the number of simulated rows, where rows are drawn.
     seed
@@ -91,13 +101,18 @@ class ScoreModel:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_generative(self.model, self.covariates)
+        columns = self.plan.covariates
+        law = self.covariates if columns is None or self.covariates is not None else histogram_law(self.model, (), 0)
+        check_generative(self.model, law)
+        if self.counts_covariates:
+            check_columns(self.model, columns or ())
         validation.num_records(self.num_simulated)
         declared = self.plan.num_records
-        if self.num_records is None and declared is None:
+        if self.num_records is None and declared is None and columns is None:
             raise ValueError(
                 "The score posterior needs the number of records: declare it public with dpvi.plan(num_records=...), "
-                "or pass num_records= from a release that was paid for."
+                "let the plan pay for it with dpvi.plan(covariates=[...]), or pass num_records= from a release of your "
+                "own."
             )
         if None not in (self.num_records, declared) and self.num_records != declared:
             raise ValueError(f"num_records is {self.num_records}, but the plan declares {declared} public records.")
@@ -107,9 +122,24 @@ class ScoreModel:
             object.__setattr__(self, "_response", enumerated_response(self.model))
 
     @property
-    def size(self) -> float:
-        """N."""
-        return float(self.num_records if self.num_records is not None else self.plan.num_records or 0)
+    def counts_covariates(self) -> bool:
+        """Whether covariates are drawn from released histograms."""
+        return self.plan.covariates is not None and self.covariates is None
+
+    def population(self, histograms: Any = None) -> Population:
+        """Who was measured: from released ``histograms`` where the plan has them, else as declared."""
+        if self.plan.covariates is not None and histograms is not None:
+            found = released_population(self.plan, histograms)
+            return found if self.num_records is None else found._replace(num_records=self.num_records, variance=0.0)
+        declared = self.num_records if self.num_records is not None else self.plan.num_records
+        if declared is None or self.counts_covariates:
+            raise ValueError("This plan pays for histograms, which hold the population; pass those of the trace.")
+        return public_population(declared)
+
+    @property
+    def enumerates(self) -> bool:
+        """Whether records are all values of the response, weighted by their probabilities, and not draws at z."""
+        return self._enumerated is not None
 
     @property
     def exact(self) -> bool:
@@ -120,18 +150,21 @@ class ScoreModel:
         """The key of ``seed``, or of the model's own."""
         return jax.random.key(self.seed if seed is None else seed)
 
-    def simulate(self, z: jax.Array, key: jax.Array) -> Simulated:
+    def simulate(self, z: jax.Array, key: jax.Array, population: Population) -> Simulated:
         """Records at ``z``; with one key for every z, common random numbers. In float64 inside ``jax.enable_x64``."""
+        law = self.covariates
+        if self.counts_covariates:
+            law = histogram_law(self.model, self.plan.covariates or (), population.shares)
         if self._enumerated is None:
-            records = simulate_records(self.model, z, key, self.num_simulated, self.covariates)
-            return Simulated(records, self.num_simulated, 1)
+            records = simulate_records(self.model, z, key, self.num_simulated, law)
+            return Simulated(records, self.num_simulated, 1, population)
         index, support = self._enumerated
         rows = 1 if self.exact else self.num_simulated
-        leaves, treedef = jax.tree.flatten(with_covariates(self.model, key, rows, self.covariates))
+        leaves, treedef = jax.tree.flatten(with_covariates(self.model, key, rows, law))
         dtype = leaves[index].dtype
         leaves = [jnp.repeat(leaf, len(support), axis=0) for leaf in leaves]
         leaves[index] = jnp.tile(jnp.asarray(support), rows).astype(dtype)
-        return Simulated(jax.tree.unflatten(treedef, leaves), rows, len(support))
+        return Simulated(jax.tree.unflatten(treedef, leaves), rows, len(support), population)
 
     def scores(self, z: jax.Array, records: Any) -> jax.Array:
         """g_i = ∇_z log p(x_i; z), (M, d)."""
@@ -174,21 +207,26 @@ class ScoreModel:
         num_steps = jnp.sum(blocks.steps)
         share = blocks.steps / num_steps
         data = self.data_moments(simulated, jnp.einsum("j,mjd->md", share, clipped), weights, scores)
-        second = self.size * jnp.einsum("m,j,mjd,mje->de", weights, share, clipped, clipped)
-        noise = self.noise_variance * jnp.eye(scores.shape[1])
+        size, dimension = simulated.population.num_records, scores.shape[1]
+        rooted = (jnp.sqrt(weights[:, None] * share)[..., None] * clipped).reshape(-1, dimension)
+        second = size * rooted.T @ rooted
+        noise = self.noise_variance * jnp.eye(dimension)
         return data._replace(covariance=data.covariance + (self.batch_factor * second + noise) / num_steps)
 
     def data_moments(self, simulated: Simulated, combined: jax.Array, weights: jax.Array, scores: jax.Array) -> Moments:
         """Mean, Jacobian and covariance of Σ_i c̄_i over data sets at z, any c̄ (M, D), Monte Carlo error included."""
+        size = simulated.population.num_records
         average, mean_score = weights @ combined, weights @ scores
         centred = combined - average
         regression, jacobian = _regression(weights, combined, scores - mean_score)
-        covariance = self.size * centred.T @ (weights[:, None] * centred)
+        mean = average - regression @ mean_score
+        covariance = size * centred.T @ (weights[:, None] * centred)
+        covariance += simulated.population.variance * jnp.outer(mean, mean)
         if simulated.rows > 1:
             residuals = weights[:, None] * (centred - (scores - mean_score) @ regression.T)
             by_row = residuals.reshape(simulated.rows, simulated.values, -1).sum(axis=1)
-            covariance += self.size**2 * by_row.T @ by_row
-        return Moments(self.size * (average - regression @ mean_score), self.size * jacobian, covariance)
+            covariance += size**2 * by_row.T @ by_row
+        return Moments(size * mean, size * jacobian, covariance)
 
     @property
     def batch_factor(self) -> float:
@@ -211,6 +249,11 @@ class ScoreModel:
     @property
     def _num_leaves(self) -> int:
         return len(jax.tree.leaves(self.model.structure))
+
+
+def as_float64(population: Population) -> Population:
+    """The population as float64 device arrays; call it inside ``jax.enable_x64``."""
+    return Population(*(jnp.asarray(part, jnp.float64) for part in population))
 
 
 def _regression(weights: jax.Array, combined: jax.Array, centred: jax.Array) -> tuple[jax.Array, jax.Array]:

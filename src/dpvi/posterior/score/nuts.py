@@ -17,18 +17,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.models.covariates import Population
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.gauss_newton import gauss_newton
-from dpvi.posterior.score.model import ScoreModel
+from dpvi.posterior.score.model import ScoreModel, as_float64
 
 
 def log_posterior(
-    scores: ScoreModel, blocks: Blocks, reference: np.ndarray, seed: int | None = None
+    scores: ScoreModel,
+    blocks: Blocks,
+    reference: np.ndarray,
+    seed: int | None = None,
+    population: Population | None = None,
 ) -> Callable[[jax.Array], jax.Array]:
     """The unnormalised log density of z, from records drawn at ``reference``; call it inside ``jax.enable_x64``."""
     blocks = Blocks(*(jnp.asarray(part, jnp.float64) for part in blocks))
     at = jnp.asarray(reference, jnp.float64)
-    simulated = scores.simulate(at, scores.key(seed))
+    people = as_float64(scores.population() if population is None else population)
+    simulated = scores.simulate(at, scores.key(seed), people)
     clipped = jax.jit(scores.clipped_scores)(blocks.query, simulated.records)
     target = scores.target(blocks)
 
@@ -50,16 +56,17 @@ def sample_nuts(
     num_samples: int = 1000,
     num_warmup: int = 500,
     seed: int | None = None,
+    population: Population | None = None,
 ) -> np.ndarray:
     """Draws of z from the score posterior by NumPyro's NUTS, (num_samples, d), float64."""
     from numpyro.infer import MCMC, NUTS
 
-    found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=seed)
+    found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=seed, population=population)
     if not found.converged:
         raise ValueError("NUTS starts from the Gauss-Newton answer, which was not found: measure nearer to the answer.")
     with jax.enable_x64(True):
         factor = jnp.asarray(np.linalg.cholesky(found.covariance))
-        log_density = log_posterior(scores, blocks, found.mean, seed)
+        log_density = log_posterior(scores, blocks, found.mean, seed, population)
 
         def potential(standard: jax.Array) -> jax.Array:
             return -log_density(jnp.asarray(found.mean) + factor @ standard)

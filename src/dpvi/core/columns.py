@@ -1,0 +1,133 @@
+"""How covariates look, as declared by the user: what a histogram of a column counts, without reading a record.
+
+A covariate leaf is a matrix whose columns belong to raw columns of a table: a number, one of a few levels, or a block of
+indicators. Each raw column has bins declared here; a record falls into one bin of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpvi.core import validation
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A number between declared bounds, counted in equal bins; what lies outside counts in the outermost ones.
+
+    Examples
+    --------
+    >>> Numeric(0, 100).bins, Numeric(0, 100).width
+    (32, 1)
+    """
+
+    low: float
+    high: float
+    bins: int = 32
+    width = 1
+
+    def __post_init__(self) -> None:
+        low, high = validation.number("low", self.low), validation.number("high", self.high)
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"Numeric needs finite bounds, low below high, got {self.low!r} and {self.high!r}.")
+        _whole("bins", self.bins, 1)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """A number that takes one of the declared values; any other counts as the nearest."""
+
+    values: tuple[float, ...]
+    width = 1
+
+    def __post_init__(self) -> None:
+        values = tuple(sorted(validation.number("a level", value) for value in self.values))
+        if len(values) < 1 or len(set(values)) < len(values) or not all(map(math.isfinite, values)):
+            raise ValueError(f"Levels needs one or more distinct finite values, got {self.values!r}.")
+        object.__setattr__(self, "values", values)
+
+    @property
+    def bins(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """A block of 0/1 columns, one per level; with ``reference`` one further level whose columns are all zero."""
+
+    levels: int
+    reference: bool = False
+
+    def __post_init__(self) -> None:
+        _whole("levels", self.levels, 2 if self.reference else 1)
+
+    @property
+    def bins(self) -> int:
+        return self.levels
+
+    @property
+    def width(self) -> int:
+        return self.levels - self.reference
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A column that is the same for every record, such as an intercept: nothing to count."""
+
+    value: float = 1.0
+    bins = 0
+    width = 1
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(validation.number("value", self.value)):
+            raise ValueError(f"Constant needs a finite value, got {self.value!r}.")
+
+
+Column = Numeric | Levels | OneHot | Constant
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Numeric, Levels, OneHot, Constant)}
+
+
+def checked_columns(columns: Iterable[Any]) -> tuple[Column, ...]:
+    """``columns`` as a tuple, or a sentence that says what a column may be."""
+    found = tuple(columns)
+    for column in found:
+        if not isinstance(column, Column):
+            raise TypeError(
+                f"covariates must be a sequence of {', '.join(_KINDS)} (from dpvi), one per raw column, got {column!r}."
+            )
+    return found
+
+
+def counted(columns: Iterable[Column]) -> int:
+    """k, in how many bins a record counts: one of every column that has any, or the total alone."""
+    return max(1, sum(column.bins > 0 for column in columns))
+
+
+def columns_to_list(columns: Iterable[Column]) -> list[dict[str, Any]]:
+    """A JSON-serialisable form.
+
+    Examples
+    --------
+    >>> columns_from_list(columns_to_list([Levels((0, 1)), Constant()])) == (Levels((0, 1)), Constant())
+    True
+    """
+    return [{"kind": type(column).__name__, **asdict(column)} for column in columns]
+
+
+def columns_from_list(stored: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The inverse of :func:`columns_to_list`."""
+    columns = []
+    for entry in stored:
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
+        }
+        columns.append(_KINDS[fields.pop("kind")](**fields))
+    return tuple(columns)
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")

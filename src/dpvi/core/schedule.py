@@ -1,0 +1,50 @@
+"""How a run divides its steps: first the optimiser moves, then scores are measured at points that do not move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpvi.core import validation
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A moving phase and a measuring phase of one run.
+
+    Parameters
+    ----------
+    move_share
+        Share of the steps that the optimiser takes, in [0, 1]. With 0 the first point is the prior's centre, which is
+        near enough for models with few parameters; with 1 nothing is measured.
+    num_blocks
+        J, how many blocks the other steps are cut into; before each, the point is chosen anew from what was released.
+
+    Examples
+    --------
+    >>> Schedule(move_share=0.2).move_steps(10_000)
+    2000
+    """
+
+    move_share: float = 0.2
+    num_blocks: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 <= validation.number("move_share", self.move_share) <= 1:
+            raise ValueError(f"move_share must lie in [0, 1], got {self.move_share!r}.")
+        if isinstance(self.num_blocks, bool) or not isinstance(self.num_blocks, int) or self.num_blocks < 1:
+            raise ValueError(f"num_blocks must be a whole number of at least 1, got {self.num_blocks!r}.")
+
+    @property
+    def measures(self) -> bool:
+        """Whether any step measures."""
+        return self.move_share < 1
+
+    def move_steps(self, num_steps: int) -> int:
+        """How many of ``num_steps`` steps move; those left must suffice for the blocks."""
+        moving = 0 if self.move_share == 0 else max(2, round(self.move_share * num_steps))
+        if self.measures and num_steps - moving < self.num_blocks:
+            raise ValueError(
+                f"{num_steps} steps are too few to move for {moving} and measure in {self.num_blocks} blocks; plan "
+                "more steps, fewer blocks or Schedule(move_share=1)."
+            )
+        return min(moving, num_steps)

@@ -1,0 +1,73 @@
+"""Noisy histograms of declared columns: one release, made before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
+from dpvi.core.plan import GaussianRelease
+from dpvi.mechanism.rng import normals_from_words, step_words
+
+
+def noisy_histograms(
+    columns: Sequence[Column], leaves: Sequence[Any], release: GaussianRelease, stream: jax.Array
+) -> np.ndarray:
+    """Counts of every bin of every column plus Gaussian noise, one column after the other, float64.
+
+    Parameters
+    ----------
+    columns
+        What the columns of ``leaves`` hold. Where none has bins, the number of records alone is released.
+    leaves
+        The covariates: arrays with one row per record, whose trailing axes are flattened to columns.
+    release
+        Its clip norm is √k for k columns with bins.
+    stream
+        A ChaCha20 key that serves nothing else.
+
+    Guarantees
+    ----------
+    A record counts once in each of k columns, or not where its value is not a number, so adding or removing one moves
+    the counts by a vector of norm at most √k. Counts are whole numbers below 2⁵³: their sums do not round.
+    """
+    counts = _counts(columns, leaves)
+    with jax.enable_x64(True):
+        words = step_words(stream, np.zeros(1, np.uint32), 2 * counts.size)
+        noise = np.asarray(normals_from_words(words))[:, 0]
+    return counts + release.noise_scale * noise
+
+
+def _counts(columns: Sequence[Column], leaves: Sequence[Any]) -> np.ndarray:
+    num_records = len(leaves[0])
+    if not any(column.bins for column in columns):
+        return np.array([float(num_records)])
+    matrix = np.concatenate([np.asarray(leaf).reshape(num_records, -1) for leaf in leaves], axis=1)
+    counts, first = [], 0
+    for column in columns:
+        values = matrix[:, first : first + column.width].astype(np.float64)
+        known = np.all(np.isfinite(values), axis=1)
+        if column.bins:
+            counts.append(np.bincount(_bin(column, values[known]), minlength=column.bins))
+        first += column.width
+    return np.concatenate(counts).astype(np.float64)
+
+
+def _bin(column: Column, values: np.ndarray) -> np.ndarray:
+    """The bin of each row of ``values``, (n, width)."""
+    match column:
+        case Numeric():
+            position = (values[:, 0] - column.low) / (column.high - column.low) * column.bins
+            return np.clip(position, 0, column.bins - 1).astype(np.int64)
+        case Levels():
+            middles = (np.array(column.values)[1:] + np.array(column.values)[:-1]) / 2
+            return np.searchsorted(middles, values[:, 0])
+        case OneHot():
+            if not column.reference:
+                return np.argmax(values, axis=1)
+            return np.where(np.max(values, axis=1) > 0.5, np.argmax(values, axis=1) + 1, 0)
+        case Constant():
+            raise AssertionError("a constant has no bins")

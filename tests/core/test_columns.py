@@ -1,0 +1,91 @@
+"""Declared columns and schedules: what is refused, and that plans keep them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import dpvi
+from dpvi.core.columns import Constant, Levels, Numeric, OneHot, counted
+from dpvi.core.plan import GaussianRelease, Plan
+
+COLUMNS = (Numeric(0, 100, bins=10), Levels((2.0, 0.0, 1.0)), OneHot(5), OneHot(5, reference=True), Constant(1.0))
+
+
+def histogram_plan(columns, noise_multiplier=10.0, num_records=None, num_steps=100, **settings):
+    """A plan whose ε is a label."""
+    gradients = GaussianRelease("gradients", 0.1, num_steps, 1.0, 1.0)
+    histograms = GaussianRelease("histograms", 1.0, 1, noise_multiplier, math.sqrt(counted(columns)))
+    return Plan(
+        100.0, 1e-5, (gradients, histograms), "a label", num_records=num_records, covariates=columns, **settings
+    )
+
+
+def test_widths_and_bins():
+    assert [column.width for column in COLUMNS] == [1, 1, 5, 4, 1]
+    assert [column.bins for column in COLUMNS] == [10, 3, 5, 5, 0]
+    assert counted(COLUMNS) == 4
+    assert counted((Constant(),)) == 1  # the total alone
+
+
+def test_a_plan_with_columns_and_a_schedule_comes_back_from_its_file(tmp_path):
+    plan = histogram_plan(COLUMNS, schedule=dpvi.Schedule(0.5, 3))
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Numeric(1, 1), "low below high"),
+        (lambda: Numeric(0, math.inf), "finite bounds"),
+        (lambda: Numeric(0, 1, bins=0), "bins must be"),
+        (lambda: Levels(()), "one or more distinct"),
+        (lambda: Levels((1, 1)), "one or more distinct"),
+        (lambda: OneHot(1, reference=True), "levels must be"),
+        (lambda: Constant(math.nan), "finite value"),
+        (lambda: dpvi.Schedule(move_share=1.5), "move_share"),
+        (lambda: dpvi.Schedule(num_blocks=0), "num_blocks"),
+        (lambda: histogram_plan(COLUMNS, schedule=dpvi.Schedule(0.5, 60)), "too few to move"),
+    ],
+)
+def test_declarations_that_make_no_sense_are_refused(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_histograms_and_covariates_come_together():
+    gradients = GaussianRelease("gradients", 0.1, 100, 1.0, 1.0)
+    with pytest.raises(ValueError, match="only there"):
+        Plan(1.0, 1e-5, (gradients,), "a label", covariates=COLUMNS)
+    too_small = GaussianRelease("histograms", 1.0, 1, 10.0, 1.0)
+    with pytest.raises(ValueError, match="once in each of 4 columns"):
+        Plan(1.0, 1e-5, (gradients, too_small), "a label", covariates=COLUMNS)
+
+
+def test_planning_pays_for_histograms():
+    with_columns = dpvi.plan(1.0, 1e-5, 0.1, 1000, 1.0, covariates=COLUMNS, covariate_share=0.1)
+    without = dpvi.plan(1.0, 1e-5, 0.1, 1000, 1.0)
+    release = with_columns.release("histograms")
+    assert release.clip_norm == 2.0
+    # a tenth of the squared signal is gone: the gradients' noise grows by 1/√0.9
+    assert with_columns.noise_multiplier / without.noise_multiplier == pytest.approx(0.9**-0.5, rel=0.02)
+    assert with_columns.schedule == dpvi.Schedule()
+    assert without.schedule is None
+    from_noise = dpvi.plan(
+        delta=1e-5, sampling_rate=0.1, num_steps=1000, clip_norm=1.0, noise_multiplier=with_columns.noise_multiplier,
+        covariates=COLUMNS, covariate_share=0.1,
+    )  # fmt: skip
+    assert from_noise.epsilon == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1.0])
+def test_a_share_is_a_share(share):
+    with pytest.raises(ValueError, match="covariate_share"):
+        dpvi.plan(1.0, 1e-5, 0.1, 1000, 1.0, covariates=COLUMNS, covariate_share=share)
+
+
+def test_covariates_are_columns():
+    with pytest.raises(TypeError, match="Numeric, Levels, OneHot, Constant"):
+        dpvi.plan(1.0, 1e-5, 0.1, 1000, 1.0, covariates=[(0, 1)])

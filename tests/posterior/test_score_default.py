@@ -1,0 +1,155 @@
+"""A plan that measures makes the score posterior the default: for generative models, regressions, and many at once."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from core.test_columns import histogram_plan
+from support.score_models import coin, score_plan, sigmoid
+
+import dpvi
+from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.core.validation import FallbackWarning
+from dpvi.posterior.result import METHODS
+from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, gauss_newton
+
+TRUTH = np.array([0.8, -0.5, 0.3])
+COLUMNS = (dpvi.Numeric(-4, 4), dpvi.Numeric(-4, 4), dpvi.Constant())
+SCHEDULE = dpvi.Schedule(num_blocks=3)
+
+
+def logistic(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def table(seed, n=4000):
+    random = np.random.default_rng(seed)
+    x = np.column_stack([random.normal(size=(n, 2)), np.ones(n)]).astype(np.float32)
+    return x, (random.uniform(size=n) < sigmoid(x @ TRUTH)).astype(np.int32)
+
+
+def regression_plan(noise_multiplier=30.0, columns=COLUMNS, **settings):
+    gradients = GaussianRelease("gradients", 0.1, 300, noise_multiplier, 2.0)
+    plan = histogram_plan(columns, noise_multiplier=20.0, schedule=SCHEDULE, **settings)
+    return Plan(**{**vars(plan), "releases": (gradients, plan.releases[1])})
+
+
+@pytest.fixture(scope="module")
+def result():
+    return dpvi.fit(logistic, table(0), regression_plan(), seed=3, progress=False)
+
+
+def test_a_regression_with_paid_histograms(result):
+    posterior = result.posterior()
+    assert posterior.method == "score"
+    mean, sd = posterior.distribution.mean, posterior.distribution.standard_deviations
+    assert np.all(np.abs(mean - TRUTH) < 4 * sd)
+    # 0.040, 0.035, 0.037 without noise; its variance is 1.8 times that of the data's own scores, in every direction
+    np.testing.assert_allclose(sd, np.sqrt(1 + 1.8) * np.array([0.040, 0.036, 0.037]), rtol=0.2)
+    assert result.trace.histograms.shape == (64,)
+
+
+def test_it_comes_back_from_its_file(result, tmp_path):
+    result.save(tmp_path / "result.dpvi")
+    loaded = dpvi.Result.load(tmp_path / "result.dpvi", model=logistic)
+    assert loaded.plan == result.plan
+    np.testing.assert_array_equal(loaded.trace.histograms, result.trace.histograms)
+    expected = result.posterior().distribution
+    np.testing.assert_allclose(loaded.posterior().distribution.mean, expected.mean, rtol=1e-6)
+
+
+def test_the_number_of_records_is_nowhere(result):
+    """N = 4000 enters nothing that is kept: only its noisy estimate does."""
+    assert result.plan.num_records is None
+    totals = result.trace.histograms.reshape(2, 32).sum(axis=1)
+    assert np.all(np.abs(totals - 4000) > 1e-6)
+
+
+def test_many_at_once_equal_one_by_one():
+    tables = [table(seed) for seed in (1, 2)]
+    stacked = tuple(np.stack(leaves) for leaves in zip(*tables, strict=True))
+    together = dpvi.fit_many(logistic, stacked, regression_plan(), seeds=[7, 8], progress=False)
+    for seed, data, one in zip((7, 8), tables, together, strict=True):
+        alone = dpvi.fit(logistic, data, regression_plan(), seed=seed, progress=False)
+        np.testing.assert_array_equal(one.trace.histograms, alone.trace.histograms)
+        # the last digits of what was released seed the simulation, so answers differ by its error, far below their sd
+        left, right = one.posterior().distribution, alone.posterior().distribution
+        close = 0.1 * right.standard_deviations
+        assert np.all(np.abs(one.trace.segments.query[2:] - alone.trace.segments.query[2:]) < close)
+        assert np.all(np.abs(left.mean - right.mean) < close)
+    assert not np.allclose(together[0].trace.segments.query[-1], together[1].trace.segments.query[-1])
+
+
+def test_a_declared_law_of_covariates():
+    def law(key, n):
+        noise = jax.random.normal(key, (n, 2))
+        return jax.numpy.concatenate([noise, jax.numpy.ones((n, 1))], axis=1)
+
+    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
+    run = dpvi.fit(logistic, table(0), plan, covariate_law=law, seed=3, progress=False)
+    posterior = run.posterior()
+    assert posterior.method == "score"
+    assert np.all(np.abs(posterior.distribution.mean - TRUTH) < 4 * posterior.distribution.standard_deviations)
+
+
+def test_a_model_that_cannot_draw_records_falls_back_and_says_so():
+    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
+    with pytest.warns(FallbackWarning, match=r"stationary.*dpvi.plan\(covariates="):
+        run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
+    assert run.posterior().method == "stationary"
+
+
+def test_columns_that_do_not_fit_the_model_fall_back_before_anything_is_spent():
+    with pytest.warns(FallbackWarning, match="2 columns wide"):
+        dpvi.fit(logistic, table(0), regression_plan(columns=COLUMNS[1:]), seed=3, progress=False)
+
+
+def test_a_private_number_of_records_for_a_generative_model():
+    """An empty list of columns pays for the number of records alone."""
+    gradients = GaussianRelease("gradients", 0.1, 300, 20.0, 1.0)
+    histograms = GaussianRelease("histograms", 1.0, 1, 50.0, 1.0)
+    plan = Plan(100.0, 1e-5, (gradients, histograms), "a label", covariates=(), schedule=SCHEDULE)
+    y = (np.random.default_rng(1).uniform(size=5000) < 0.4).astype(np.int32)
+    posterior = dpvi.fit(coin, y, plan, seed=1, progress=False).posterior()
+    assert posterior.method == "score"
+    summary = posterior.summary()
+    assert summary.lower[0] < 0.4 < summary.upper[0]
+
+
+def test_other_estimators_move_all_the_way():
+    run = dpvi.fit(logistic, table(0), regression_plan(), estimator=dpvi.Vanilla(), seed=3, progress=False)
+    assert run.trace.segments is None
+    assert run.posterior("last").method == "last"
+
+
+def test_a_schedule_that_only_moves():
+    plan = Plan(**{**vars(regression_plan()), "schedule": dpvi.Schedule(move_share=1.0)})
+    run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
+    assert run.trace.segments is None
+
+
+def test_releases_that_nothing_explains_fall_back(result, monkeypatch):
+    def fail(*_, **__):
+        raise NotConvergedError("not found.")
+
+    monkeypatch.setitem(METHODS, "score", fail)
+    with pytest.warns(FallbackWarning, match="stationary"):
+        assert result.posterior().method == "stationary"
+
+
+def test_the_error_of_an_estimated_number_widens_the_posterior():
+    """Measured far from the answer, where the mean score is large, a number known to a quarter matters; known, it does not."""
+    scores = ScoreModel(dpvi.check(logistic, table(0)), regression_plan())
+    exact = scores.population(np.full(64, 4000 / 32))._replace(variance=np.float64(0))
+    rough = exact._replace(variance=np.float64(1000.0**2))
+    far = Blocks(np.zeros((1, 3)), np.array([240.0]), np.array([[60.0, -40.0, 25.0]]))
+    wide, narrow = (
+        np.sqrt(np.diag(gauss_newton(scores, far, population=people).covariance)) for people in (rough, exact)
+    )
+    assert np.all(wide >= narrow)
+    assert wide[0] > 1.1 * narrow[0]
