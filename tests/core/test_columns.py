@@ -38,7 +38,7 @@ def test_a_plan_with_columns_and_a_schedule_comes_back_from_its_file(tmp_path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Numeric(1, 1), "low below high"),
+        (lambda: Numeric(1, 1), "lower below upper"),
         (lambda: Numeric(0, math.inf), "finite bounds"),
         (lambda: Numeric(0, 1, bins=0), "bins must be"),
         (lambda: Levels(()), "one or more distinct"),

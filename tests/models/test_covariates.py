@@ -12,7 +12,7 @@ from core.test_columns import histogram_plan
 
 from dpvi.core.columns import Constant, Levels, Numeric, OneHot
 from dpvi.models.base import ModelError
-from dpvi.models.covariates import _onto_simplex, check_columns, draw_columns, histogram_law, released_population
+from dpvi.models.covariates import check_columns, draw_columns, histogram_law, released_population
 from dpvi.models.numpyro import NumPyroModel
 
 COLUMNS = (Numeric(0, 10, bins=2), OneHot(3, reference=True), Levels((0.0, 5.0)), Constant(7.0))
@@ -80,12 +80,3 @@ def test_a_public_number_of_records_is_used_as_it_is():
     population = released_population(plan, 5000 * SHARES)
     assert population.num_records == 4321
     assert population.variance == 0
-
-
-def test_projection_is_the_nearest_point_of_the_simplex():
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        values = random.normal(size=6)
-        nearest = _onto_simplex(values)
-        others = random.dirichlet(np.ones(6), size=2000)
-        assert np.linalg.norm(nearest - values) <= np.linalg.norm(others - values, axis=1).min()

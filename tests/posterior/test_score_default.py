@@ -143,7 +143,7 @@ def test_releases_that_nothing_explains_fall_back(result, monkeypatch):
 
 
 def test_the_error_of_an_estimated_number_widens_the_posterior():
-    """Measured far from the answer, where the mean score is large, a number known to a quarter matters; known, it does not."""
+    """Far from the answer the mean score is large, so a number of records known to a quarter matters."""
     scores = ScoreModel(dpvi.check(logistic, table(0)), regression_plan())
     exact = scores.population(np.full(64, 4000 / 32))._replace(variance=np.float64(0))
     rough = exact._replace(variance=np.float64(1000.0**2))

@@ -1,7 +1,7 @@
 """How covariates look, as declared by the user: what a histogram of a column counts, without reading a record.
 
-A covariate leaf is a matrix whose columns belong to raw columns of a table: a number, one of a few levels, or a block of
-indicators. Each raw column has bins declared here; a record falls into one bin of each.
+A covariate leaf is a matrix whose columns belong to raw columns of a table: a number, one of a few levels, or a block
+of indicators. Each raw column has bins declared here; a record falls into one bin of each.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Numeric:
     (32, 1)
     """
 
-    low: float
-    high: float
+    lower: float
+    upper: float
     bins: int = 32
     width = 1
 
     def __post_init__(self) -> None:
-        low, high = validation.number("low", self.low), validation.number("high", self.high)
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(f"Numeric needs finite bounds, low below high, got {self.low!r} and {self.high!r}.")
+        lower, upper = validation.number("lower", self.lower), validation.number("upper", self.upper)
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            raise ValueError(f"Numeric needs finite bounds, lower below upper, got {self.lower!r} and {self.upper!r}.")
         _whole("bins", self.bins, 1)
 
 

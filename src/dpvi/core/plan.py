@@ -110,8 +110,8 @@ class Plan:
         norm = math.sqrt(counted(self.covariates or ()))
         if (release.sampling_rate, release.count) != (1.0, 1) or release.clip_norm < norm:
             raise ValueError(
-                f"A record counts once in each of {round(norm**2)} columns, so histograms are one release of all records "
-                f"with clip norm {norm:.6g}, got {release}."
+                f"A record counts once in each of {round(norm**2)} columns, so histograms are one release of all "
+                f"records with clip norm {norm:.6g}, got {release}."
             )
 
     def _check_budget(self) -> None:

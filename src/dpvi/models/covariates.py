@@ -1,6 +1,6 @@
 """What released histograms say about the records: how many there are, and what their covariates look like.
 
-Columns are drawn independently of each other, each from its own histogram projected onto the simplex. For a regression
+Columns are drawn independently of each other, each from its own histogram. For a regression
 whose model is right, the mean of an unclipped score at the truth is zero whatever the covariates are; their law decides
 only how much information a score carries and how clipping bends it.
 """
@@ -19,6 +19,7 @@ from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.models.base import ModelError
 from dpvi.models.generative import CovariateLaw, covariate_leaves
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.shares import shares_of
 
 
 class Population(NamedTuple):
@@ -42,8 +43,8 @@ def released_population(plan: Plan, histograms: np.ndarray) -> Population:
     """The population that noisy ``histograms`` of ``plan.covariates`` describe.
 
     Every column's counts sum to N plus noise of variance b s², for b bins and noise of scale s, so N̂ is the mean of the
-    totals with weights 1/b. Shares are noisy counts over N̂, moved to the nearest point of the simplex. Where the plan
-    declares the number of records public, that is used.
+    totals with weights 1/b. Shares come from :func:`dpvi.models.shares.shares_of`. Where the plan declares the number
+    of records public, that is used.
     """
     sizes = [column.bins for column in plan.covariates or () if column.bins] or [1]
     parts = np.split(np.asarray(histograms, np.float64), np.cumsum(sizes)[:-1])
@@ -54,9 +55,13 @@ def released_population(plan: Plan, histograms: np.ndarray) -> Population:
         totals = np.array([part.sum() for part in parts])
         size = max(float(weights @ totals / weights.sum()), 1.0)
         variance = plan.release(HISTOGRAMS).noise_scale ** 2 / float(weights.sum())
-    counted = any(column.bins for column in plan.covariates or ())
-    shares = [_onto_simplex(part / size) for part in parts] if counted else [np.zeros(0)]
-    return Population(np.float64(size), np.float64(variance), np.concatenate(shares))
+    columns = [column for column in plan.covariates or () if column.bins]
+    scale = plan.release(HISTOGRAMS).noise_scale
+    shares = [
+        shares_of(part, size, scale, ordered=isinstance(column, Numeric | Levels))
+        for column, part in zip(columns, parts, strict=False)  # without columns the one part is the total
+    ]
+    return Population(np.float64(size), np.float64(variance), np.concatenate([np.zeros(0), *shares]))
 
 
 def check_columns(model: NumPyroModel, columns: Sequence[Column]) -> None:
@@ -107,27 +112,13 @@ def _values(column: Column, bins: jax.Array, key: jax.Array) -> jax.Array:
         case Numeric():
             jitter = jax.random.uniform(key, bins.shape)
             inside = (bins.astype(jitter.dtype) + jitter) / column.bins
-            return (column.low + (column.high - column.low) * inside)[:, None]
+            return (column.lower + (column.upper - column.lower) * inside)[:, None]
         case Levels():
             return jnp.asarray(column.values, jnp.result_type(float))[bins][:, None]
         case OneHot():
             return jax.nn.one_hot(bins - int(column.reference), column.width, dtype=jnp.result_type(float))
         case Constant():
             raise AssertionError("a constant has no bins")
-
-
-def _onto_simplex(values: np.ndarray) -> np.ndarray:
-    """The nearest point with non-negative coordinates that sum to one.
-
-    Examples
-    --------
-    >>> _onto_simplex(np.array([0.7, 0.5, -0.4])).round(3).tolist()
-    [0.6, 0.4, 0.0]
-    """
-    descending = np.sort(values)[::-1]
-    excess = (np.cumsum(descending) - 1) / np.arange(1, len(values) + 1)
-    threshold = excess[np.flatnonzero(descending > excess)[-1]]
-    return np.maximum(values - threshold, 0.0)
 
 
 def _size(shape: tuple[int, ...]) -> int:

@@ -2,6 +2,7 @@
 
 from dpvi.posterior.score.blocks import Blocks, blocks_of, measured
 from dpvi.posterior.score.check import BlockCheck, check_blocks
+from dpvi.posterior.score.clip_norm import ClipNormChoice, choose_clip_norm
 from dpvi.posterior.score.driver import ScoreDriver
 from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton, gauss_newton_many
 from dpvi.posterior.score.model import Moments, ScoreModel
@@ -11,6 +12,7 @@ from dpvi.posterior.score.score_posterior import NotConvergedError, score_poster
 __all__ = [
     "BlockCheck",
     "Blocks",
+    "ClipNormChoice",
     "GaussNewton",
     "Moments",
     "NotConvergedError",
@@ -18,6 +20,7 @@ __all__ = [
     "ScoreModel",
     "blocks_of",
     "check_blocks",
+    "choose_clip_norm",
     "gauss_newton",
     "gauss_newton_many",
     "measured",

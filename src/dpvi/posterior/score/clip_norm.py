@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.clip import clip_factor
 from dpvi.core.plan import GRADIENTS, Plan
 from dpvi.core.schedule import Schedule
 from dpvi.models.covariates import Population, public_population
@@ -82,15 +83,15 @@ def choose_clip_norm(
         raise ValueError("The plan declares no number of records; pass num_records=, a guess from public knowledge.")
     schedule = plan.schedule or Schedule()
     steps = plan.num_steps - schedule.move_steps(plan.num_steps)
+    laws = [
+        ScoreModel(model, _with_clip_norm(plan, float(clip_norm), size), None, covariates, num_simulated)
+        for clip_norm in candidates
+    ]
     with jax.enable_x64(True):
         key, prior_key = jax.random.split(jax.random.key(seed))
         draws = prior_draws(model, prior_key, num_draws).astype(jnp.float64)
         keys, people = jax.random.split(key, num_draws), as_float64(public_population(size))
-        values = []
-        for clip_norm in candidates:
-            scores = ScoreModel(model, _with_clip_norm(plan, float(clip_norm), size), None, covariates, num_simulated)
-            values.append(np.asarray(_information(scores, draws, keys, people, steps)))
-    information = np.stack(values).mean(axis=1)
+        information = np.asarray(_information(laws, draws, keys, people, steps)).mean(axis=0)
     good = candidates[information >= information.max() - tolerance]
     return ClipNormChoice(float(good.max()), candidates, information)
 
@@ -101,15 +102,21 @@ def _with_clip_norm(plan: Plan, clip_norm: float, num_records: float) -> Plan:
     return dataclasses.replace(plan, releases=(gradients,), covariates=None, num_records=round(num_records))
 
 
-def _information(scores: ScoreModel, draws: jax.Array, keys: jax.Array, people: Population, steps: int) -> Any:
+def _information(laws: Sequence[ScoreModel], draws: jax.Array, keys: jax.Array, people: Population, steps: int) -> Any:
+    """½ log det P, (draws, clip norms)."""
+
     def one(lane: tuple[jax.Array, jax.Array]) -> jax.Array:
         z, key = lane
         blocks = Blocks(z[None], jnp.full(1, float(steps)), jnp.zeros((1, len(z))))
-        simulated = scores.simulate(z, key, people)
-        clipped = scores.clipped_scores(blocks.query, simulated.records)
-        weights, gradient = scores.weights(z, simulated), scores.scores(z, simulated.records)
-        moments = scores.moments(blocks, simulated, clipped, weights, gradient)
-        precision, _ = quadratic(scores, moments.mean, Point(z, moments, jnp.zeros(())))
-        return 0.5 * jnp.linalg.slogdet(precision)[1]
+        simulated = laws[0].simulate(z, key, people)
+        weights, gradient = laws[0].weights(z, simulated), laws[0].scores(z, simulated.records)
+
+        def information(law: ScoreModel) -> jax.Array:
+            clipped = (clip_factor(gradient, law.plan.clip_norm)[:, None] * gradient)[:, None]
+            moments = law.moments(blocks, simulated, clipped, weights, gradient)
+            precision, _ = quadratic(law, moments.mean, Point(z, moments, jnp.zeros(())))
+            return 0.5 * jnp.linalg.slogdet(precision)[1]
+
+        return jnp.stack([information(law) for law in laws])
 
     return jax.jit(lambda *lanes: jax.lax.map(one, lanes))(draws, keys)
