@@ -19,7 +19,7 @@ import dpvi
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.models.sites import layout
 from dpvi.posterior import Result
-from dpvi.posterior.na_dpvi import FamilyMixture, MeanFieldMixture, model_of_run, quadrature
+from dpvi.posterior.na_dpvi import FamilyMixture, MeanFieldMixture, dense_model_of_run, model_of_run, quadrature
 from dpvi.posterior.na_dpvi.mixture import mixture_of
 from dpvi.train.optimizers import na_dpvi_sgd
 
@@ -227,12 +227,28 @@ def test_a_real_run_gives_a_posterior_around_the_exact_one(fitted):
         np.testing.assert_allclose(other["mean"], row["mean"], atol=0.4 * row["sd"])
 
 
+def test_a_real_run_keeps_what_a_dense_curvature_needs(fitted):
+    """The diagonal of a dense least-squares fit is what the diagonal model sees, up to what the parameters share."""
+    result, _ = fitted
+    arguments = (result.trace, result.family, result.plan, result.estimator)
+    dense, diagonal = dense_model_of_run(*arguments).statistics, model_of_run(*arguments).statistics
+    np.testing.assert_allclose(np.diagonal(dense.phi_spread), diagonal.phi_spread, rtol=1e-9)
+    np.testing.assert_allclose(np.diagonal(dense.gradient_phi), diagonal.slope * diagonal.phi_spread, rtol=1e-9)
+    np.testing.assert_allclose(dense.gradient_mean, diagonal.gradient_mean, rtol=1e-9)
+    row = result.posterior("na_dpvi", curvature="dense").summary().to_dict()["p"]
+    other = result.posterior("na_dpvi").summary().to_dict()["p"]
+    np.testing.assert_allclose(row["mean"], other["mean"], atol=0.5 * other["sd"])
+    np.testing.assert_allclose(row["sd"], other["sd"], rtol=0.5)
+
+
 def test_a_loaded_result_has_the_same_noise_aware_posterior(fitted, tmp_path):
     result, _ = fitted
     result.save(tmp_path / "result.dpvi")
     loaded = Result.load(tmp_path / "result.dpvi")
     assert str(loaded.posterior("na_dpvi").summary()) == str(result.posterior("na_dpvi").summary())
     assert loaded.posterior("na_dpvi").guarantee == result.guarantee
+    dense = {"curvature": "dense", "num_draws": 500}
+    assert str(loaded.posterior("na_dpvi", **dense).summary()) == str(result.posterior("na_dpvi", **dense).summary())
     aligned = dataclasses.replace(loaded, estimator={"name": "Aligned", "num_draws": 1})
     with pytest.raises(ValueError, match="does not release such gradients"):
         aligned.posterior("na_dpvi")

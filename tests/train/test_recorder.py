@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.small_models import block_sums
 
-from dpvi.core.trace import Trace, moment_sums
+from dpvi.core.trace import CurvatureSums, Trace, moment_sums
 from dpvi.train import recorder
 from dpvi.train.chunk import Layout, make_layout
 from dpvi.train.loop import _pieces
@@ -35,7 +35,8 @@ def random_rows(num_steps: int, lanes: int = 1) -> Row:
 def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: frozenset[int] = frozenset()) -> list[Trace]:
     """Feed ``rows`` as a run would: stretches end at ``stops``; those numbered in ``frozen`` do not move."""
     lanes = rows.iterate.shape[0]
-    sizes = Sizes(parameters=SIZES.iterate, queries=SIZES.query, release=SIZES.noisy_sum, base=SIZES.query)
+    release = rows.noisy_sum.shape[2]
+    sizes = Sizes(parameters=SIZES.iterate, queries=SIZES.query, release=release, base=SIZES.query)
     target = Recorder(layout, sizes, np.float32, lanes)
     edges = [0, *stops, layout.num_steps]
     for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
@@ -49,6 +50,12 @@ def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: froze
 
             target.record(jax.tree.map(piece, rows), chunk, first, last, moving=stretch not in frozen)
     return target.traces(np.zeros((lanes, SIZES.iterate), np.float32))
+
+
+def released_per_parameter(num_steps: int) -> Row:
+    """Rows of a run that releases one number per variational parameter."""
+    rows = random_rows(num_steps)
+    return rows._replace(noisy_sum=rows.gradient + 1)
 
 
 def assert_sums_equal(actual, expected):
@@ -129,6 +136,50 @@ def test_moments_of_many_coordinates_are_refused_by_a_sentence(monkeypatch):
     (trace,) = record(random_rows(7), small_chunks(7))
     with pytest.raises(ValueError, match="up to 1 query coordinates; this trace has 2"):
         moment_sums(trace)
+
+
+@pytest.mark.parametrize("thinned", [False, True])
+@pytest.mark.parametrize("num_steps", [7, 257])
+def test_curvature_sums_are_the_products_of_moving_rows(monkeypatch, num_steps, thinned):
+    rows, layout = released_per_parameter(num_steps), small_chunks(num_steps)
+    if thinned:
+        monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", 5 * ROW_BYTES)
+    stops = (2, 5)
+    (trace,) = record(rows, layout, stops, frozen=frozenset({1}))
+    moving = np.ones(num_steps, bool)
+    moving[2:5] = False
+    phi, gradient = (moving[:, None] * part[0].astype(np.float64) for part in (rows.iterate, rows.gradient))
+
+    def by_block(values):
+        return np.stack([values[i : i + layout.block_length].sum(0) for i in range(0, num_steps, layout.block_length)])
+
+    expected = CurvatureSums(
+        count=by_block(moving.astype(np.float64)),
+        phi=by_block(phi),
+        gradient=by_block(gradient),
+        gradient_squared=by_block(gradient**2),
+        phi_phi=by_block(phi[:, :, None] * phi[:, None, :]),
+        gradient_phi=by_block(gradient[:, :, None] * phi[:, None, :]),
+    )
+    assert_sums_equal(trace.curvature, expected)
+
+
+def test_curvature_sums_are_kept_only_where_a_method_can_use_them(monkeypatch):
+    """Not of releases that are not one number per parameter, and not of very many parameters."""
+    assert record(random_rows(7), small_chunks(7))[0].curvature is None
+    assert record(released_per_parameter(7), small_chunks(7))[0].curvature is not None
+    monkeypatch.setattr(recorder, "MAX_CURVATURE_DIMENSION", 3)
+    assert record(released_per_parameter(7), small_chunks(7))[0].curvature is None
+
+
+def test_curvature_sums_are_grouped_when_blocks_would_not_fit(monkeypatch):
+    rows, layout = released_per_parameter(257), small_chunks(257)
+    fine = record(rows, layout)[0].curvature
+    monkeypatch.setattr(recorder, "_MAX_MOMENT_BYTES", 8 * 2 * 16 * 20)
+    coarse = record(rows, layout)[0].curvature
+    assert len(coarse.count) <= 20 < len(fine.count)
+    for one, other in zip(coarse, fine, strict=True):
+        np.testing.assert_allclose(one.sum(0), other.sum(0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("stops", [(1, 2), (15, 16, 17), (5, 48, 200, 201)])

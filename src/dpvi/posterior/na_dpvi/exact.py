@@ -10,6 +10,7 @@ density can be a narrow peak, a plateau (a → 0, where the gradients say nothin
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -117,9 +118,12 @@ def _evaluate(
     return v, psi, _log_density(model, v, psi), v_weights[:, :, None] * psi_weights[:, None, :]
 
 
+_rule = functools.cache(np.polynomial.legendre.leggauss)
+
+
 def _nodes(edges: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
     """Gauss-Legendre nodes and weights of every panel, (p, panels · order)."""
-    points, weights = np.polynomial.legendre.leggauss(order)
+    points, weights = _rule(order)
     half = 0.5 * np.diff(edges, axis=1)[:, :, None]
     nodes = edges[:, :-1, None] + half * (1 + points)
     return nodes.reshape(len(edges), -1), (half * weights).reshape(len(edges), -1)

@@ -61,9 +61,7 @@ class GradientModel(NamedTuple):
 def trace_statistics(trace: Trace, burn_in: float = 0.2) -> TraceStatistics:
     """Centred sums over the moving steps after the first ``burn_in`` of them, rounded up to whole blocks."""
     blocks = trace.blocks
-    total = blocks.count.sum()
-    before = np.concatenate([[0.0], np.cumsum(blocks.count)[:-1]])
-    used = (before >= burn_in * total) & (blocks.count > 0)
+    used = after_burn_in(blocks.count, burn_in)
     count = float(blocks.count[used].sum())
     if count < 3:
         raise ValueError(
@@ -77,6 +75,12 @@ def trace_statistics(trace: Trace, burn_in: float = 0.2) -> TraceStatistics:
             "gradients say nothing about where the optimum is. Use an optimiser that moves all of them."
         )
     return statistics
+
+
+def after_burn_in(count: np.ndarray, burn_in: float) -> np.ndarray:
+    """Which blocks begin after the first ``burn_in`` of all moving steps and hold some, ``count`` being their steps."""
+    before = np.concatenate([[0.0], np.cumsum(count)[:-1]])
+    return (before >= burn_in * count.sum()) & (count > 0)
 
 
 def _centred(blocks: BlockSums, count: float) -> TraceStatistics:

@@ -17,13 +17,17 @@ from dpvi.core import validation
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.families.base import Family
+from dpvi.posterior.na_dpvi.dense import DenseModel, dense_statistics
+from dpvi.posterior.na_dpvi.elliptical_slice import DEFAULT_SWEEPS_BEFORE, slice_draws
 from dpvi.posterior.na_dpvi.exact import exact_draws
 from dpvi.posterior.na_dpvi.laplace import laplace_draws
 from dpvi.posterior.na_dpvi.mixture import FamilyMixture, MeanFieldMixture, mixture_of
 from dpvi.posterior.na_dpvi.model import GradientModel, gradient_model, trace_statistics
 from dpvi.posterior.na_dpvi.nuts import DEFAULT_WARMUP, nuts_draws
 
-ENGINES = ("exact", "nuts", "laplace")
+# by curvature, the default first
+ENGINES = {"diagonal": ("exact", "nuts", "laplace"), "dense": ("elliptical_slice",)}
+_WARMUP = {"nuts": DEFAULT_WARMUP, "elliptical_slice": DEFAULT_SWEEPS_BEFORE}
 
 
 def noise_aware(
@@ -32,13 +36,14 @@ def noise_aware(
     plan: Plan,
     estimator: Mapping[str, Any],
     *,
-    engine: str = "exact",
+    curvature: str = "diagonal",
+    engine: str | None = None,
     burn_in: float = 0.2,
     location_prior_scale: float = 1.0,
     scale_prior_scale: float = 1.0,
     subsampling_variance: bool = True,
     num_draws: int = 4000,
-    num_warmup: int = DEFAULT_WARMUP,
+    num_warmup: int | None = None,
     key: jax.Array | None = None,
 ) -> MeanFieldMixture | FamilyMixture:
     """The mixture of q(·; φ*) over the posterior of the optimum φ*.
@@ -47,9 +52,12 @@ def noise_aware(
     ----------
     trace, family, plan, estimator
         Those of a result. The estimator must be ``Vanilla`` or ``Preconditioned`` with a fixed ``beta``.
+    curvature
+        ``"diagonal"`` (the paper's model: optima of different parameters are independent) or ``"dense"`` (any symmetric
+        positive definite matrix, for parameters that depend on each other; up to 64 variational parameters).
     engine
-        ``"exact"`` (quadrature and conjugacy; fastest and without error worth mentioning), ``"nuts"`` or
-        ``"laplace"``, on the same model.
+        With a diagonal curvature ``"exact"`` (the default: quadrature and conjugacy; fastest and without error worth
+        mentioning), ``"nuts"`` or ``"laplace"``, on the same model; with a dense one ``"elliptical_slice"``.
     burn_in
         Share of the run that is left out because the iterates were still on their way, rounded up to whole blocks.
     location_prior_scale, scale_prior_scale
@@ -60,7 +68,7 @@ def noise_aware(
     num_draws
         Draws of φ*, the components of the mixture.
     num_warmup
-        Warm-up steps of ``"nuts"``.
+        Warm-up steps of ``"nuts"``, 1000 by default, or of each of the chains of ``"elliptical_slice"``, 100.
     key
         Randomness of the draws; always the same by default, so that a posterior can be computed again.
 
@@ -69,19 +77,26 @@ def noise_aware(
     ValueError
         Where the model does not describe the run: other estimators, a β that changes with the iterate, no noise.
     """
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}, got {engine!r}.")
+    engine = _checked_engine(curvature, engine)
     _check_count("num_draws", num_draws)
-    scales = {"location_prior_scale": location_prior_scale, "scale_prior_scale": scale_prior_scale}
-    model = model_of_run(
-        trace, family, plan, estimator, burn_in=burn_in, subsampling_variance=subsampling_variance, **scales
-    )
+    num_warmup = _WARMUP.get(engine, 1) if num_warmup is None else num_warmup
+    _check_count("num_warmup", num_warmup)
+    settings: dict[str, Any] = {
+        "burn_in": burn_in,
+        "location_prior_scale": location_prior_scale,
+        "scale_prior_scale": scale_prior_scale,
+        "subsampling_variance": subsampling_variance,
+    }
     key = jax.random.key(0) if key is None else key
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    if curvature == "dense":
+        dense = dense_model_of_run(trace, family, plan, estimator, **settings)
+        draws = slice_draws(dense, num_draws, rng, num_warmup)
+        return FamilyMixture(family, draws.astype(trace.final.dtype))  # whole draws: optima depend on each other
+    model = model_of_run(trace, family, plan, estimator, **settings)
     if engine == "nuts":
-        _check_count("num_warmup", num_warmup)
         draws = nuts_draws(model, num_draws, key, num_warmup)
     else:
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         draws = (exact_draws if engine == "exact" else laplace_draws)(model, num_draws, rng)
     return mixture_of(family, draws.astype(trace.final.dtype))
 
@@ -97,7 +112,44 @@ def model_of_run(
     scale_prior_scale: float = 1.0,
     subsampling_variance: bool = True,
 ) -> GradientModel:
-    """The gradient model of a run; see :func:`noise_aware` for the settings."""
+    """The gradient model of a run with a diagonal curvature; see :func:`noise_aware` for the settings."""
+    noise_scale, prior_scale = _scales_of_run(
+        trace, family, plan, estimator, burn_in, location_prior_scale, scale_prior_scale
+    )
+    statistics = trace_statistics(trace, burn_in)
+    return gradient_model(statistics, plan.sampling_rate, noise_scale, prior_scale, bool(subsampling_variance))
+
+
+def dense_model_of_run(
+    trace: Trace,
+    family: Family,
+    plan: Plan,
+    estimator: Mapping[str, Any],
+    *,
+    burn_in: float = 0.2,
+    location_prior_scale: float = 1.0,
+    scale_prior_scale: float = 1.0,
+    subsampling_variance: bool = True,
+) -> DenseModel:
+    """The gradient model of a run with a dense curvature; see :func:`noise_aware` for the settings."""
+    noise_scale, prior_scale = _scales_of_run(
+        trace, family, plan, estimator, burn_in, location_prior_scale, scale_prior_scale
+    )
+    noise_scale = np.broadcast_to(noise_scale, prior_scale.shape)
+    statistics = dense_statistics(trace, burn_in)
+    return DenseModel(statistics, plan.sampling_rate, noise_scale, prior_scale, bool(subsampling_variance))
+
+
+def _scales_of_run(
+    trace: Trace,
+    family: Family,
+    plan: Plan,
+    estimator: Mapping[str, Any],
+    burn_in: float,
+    location_prior_scale: float,
+    scale_prior_scale: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """σC/β and τ, or a sentence why the model does not describe the run."""
     if not 0 <= validation.number("burn_in", burn_in) < 1:
         raise ValueError(f"burn_in must lie in [0, 1), got {burn_in!r}; it is the share of steps that is left out.")
     beta = _fixed_beta(estimator)
@@ -111,9 +163,18 @@ def model_of_run(
         raise ValueError(f"The estimator's beta has {beta.size} entries, but the trace has {size} parameters.")
     prior_scale = np.full(size, validation.positive("scale_prior_scale", scale_prior_scale))
     prior_scale[:dimension] = validation.positive("location_prior_scale", location_prior_scale)
-    noise_scale = plan.noise_scale / beta
-    statistics = trace_statistics(trace, burn_in)
-    return gradient_model(statistics, plan.sampling_rate, noise_scale, prior_scale, bool(subsampling_variance))
+    return plan.noise_scale / beta, prior_scale
+
+
+def _checked_engine(curvature: str, engine: str | None) -> str:
+    if curvature not in ENGINES:
+        raise ValueError(f"curvature must be one of {', '.join(map(repr, ENGINES))}, got {curvature!r}.")
+    engines = ENGINES[curvature]
+    if engine is not None and engine not in engines:
+        raise ValueError(
+            f"engine must be one of {', '.join(map(repr, engines))} with curvature={curvature!r}, got {engine!r}."
+        )
+    return engines[0] if engine is None else engine
 
 
 def _fixed_beta(estimator: Mapping[str, Any]) -> np.ndarray:
