@@ -1,0 +1,1 @@
+"""Methods of others, built to be compared with: what they release about the records is written out beside them."""
