@@ -1,0 +1,42 @@
+"""Public data sets of the literature, from local files or checked downloads, as raw columns and encoded tables."""
+
+from dpvi.datasets.abalone import abalone
+from dpvi.datasets.adult import adult, adult_labels
+from dpvi.datasets.adult_encoding import encode_adult_aligned, encode_adult_noise_aware
+from dpvi.datasets.census_income import census_income, census_income_labels
+from dpvi.datasets.encoding import (
+    Block,
+    CategoricalColumn,
+    ContinuousColumn,
+    EncodedTable,
+    declared_covariates,
+    encode_table,
+)
+from dpvi.datasets.mnist import Images, ImageSplit, fashion_mnist, mnist
+from dpvi.datasets.tables import Split, Table, complete_rows
+from dpvi.datasets.us_census_1990 import military_poverty, us_census_1990
+
+__all__ = [
+    "Block",
+    "CategoricalColumn",
+    "ContinuousColumn",
+    "EncodedTable",
+    "ImageSplit",
+    "Images",
+    "Split",
+    "Table",
+    "abalone",
+    "adult",
+    "adult_labels",
+    "census_income",
+    "census_income_labels",
+    "complete_rows",
+    "declared_covariates",
+    "encode_adult_aligned",
+    "encode_adult_noise_aware",
+    "encode_table",
+    "fashion_mnist",
+    "military_poverty",
+    "mnist",
+    "us_census_1990",
+]
