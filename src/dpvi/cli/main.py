@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from dpvi.cli import demo, plan
+from dpvi.cli import demo, plan, schema
 
-COMMANDS = (plan, demo)
+COMMANDS = (plan, schema, demo)
 
 _FAILURE = 2
 
