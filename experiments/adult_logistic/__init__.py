@@ -1,0 +1,1 @@
+"""Logistic regression on Adult with five gradient estimators (DPVIm, Figure 5)."""

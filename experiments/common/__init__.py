@@ -1,0 +1,1 @@
+"""What coverage studies share: data sets, methods, tables and the command line."""

@@ -1,0 +1,1 @@
+"""Full-rank and low-rank covariance on simulated linear regression (DPVIm, Figure 6)."""
