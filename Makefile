@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
@@ -23,6 +23,11 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step.py --output benchmarks/results/step.json
+	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
+
+reproduce: $(VENV)/.dev
+	@test -n "$(EXPERIMENT)" || { echo "which? make reproduce EXPERIMENT=$$(ls -m experiments | tr -d '\n')"; exit 2; }
+	$(BIN)/python -m experiments.$(EXPERIMENT) $(OPTIONS)
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

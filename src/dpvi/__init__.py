@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from dpvi.core.guarantee import Guarantee
     from dpvi.core.plan import Plan
     from dpvi.core.schedule import Schedule
+    from dpvi.data.schema import Schema
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit, fit_many
     from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
+    from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result
     from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate
+    from dpvi.synthetic import synthesize
 
 __version__ = "0.1.0"
 
@@ -47,6 +50,8 @@ __all__ = [
     "Released",
     "Result",
     "Schedule",
+    "Schema",
+    "TableModel",
     "Vanilla",
     "__version__",
     "check",
@@ -55,10 +60,22 @@ __all__ = [
     "from_functions",
     "plan",
     "plan_nonprivate",
+    "synthesize",
     "validate",
 ]
 
-_PACKAGES = ("evaluate", "families", "gradients", "models", "posterior", "privacy")
+_PACKAGES = (
+    "baselines",
+    "datasets",
+    "evaluate",
+    "families",
+    "gradients",
+    "models",
+    "posterior",
+    "privacy",
+    "reporting",
+    "synthetic",
+)
 
 _HOMES = {
     "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
@@ -66,15 +83,18 @@ _HOMES = {
     "dpvi.core.guarantee": ("Guarantee",),
     "dpvi.core.plan": ("Plan",),
     "dpvi.core.schedule": ("Schedule",),
+    "dpvi.data.schema": ("Schema",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit", "fit_many"),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla"),
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
+    "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result"),
     "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate"),
+    "dpvi.synthetic": ("synthesize",),
 }
 
 
