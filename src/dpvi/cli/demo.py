@@ -23,7 +23,10 @@ def run(arguments: argparse.Namespace) -> int:
     import dpvi
 
     model, data = _model(), simulate()
-    plan = dpvi.plan(epsilon=arguments.epsilon, delta=1e-5, sampling_rate=0.02, num_steps=4000, clip_norm=3.0)
+    columns = [dpvi.Numeric(-4, 4)] * len(WEIGHTS)
+    plan = dpvi.plan(
+        epsilon=arguments.epsilon, delta=1e-5, sampling_rate=0.02, num_steps=4000, clip_norm=3.0, covariates=columns
+    )
     print(plan.guarantee, end="\n\n")
     result = dpvi.fit(model, data, plan, seed=arguments.seed)
     without_privacy = dpvi.plan_nonprivate(sampling_rate=1.0, num_steps=2000)
@@ -31,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     posteriors = {
         "non-private": reference.posterior("average"),
         "last iterate": result.posterior("last"),
-        "averaged": result.posterior("average"),
-        "noise-aware": result.posterior("stationary"),
+        "noise-aware": result.posterior(),
     }
     print(table(posteriors))
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,10 @@ class ScoreDriver:
         query = np.atleast_2d(last.query).astype(np.float64)
         sums = np.asarray(released.mean_noisy_sum, np.float64)
         self._blocks.append(Blocks(query[:, None], np.full((len(query), 1), float(last.num_steps)), sums[:, None]))
-        found = gauss_newton_many(self.scores, self._padded(), query, self._seeds(), self._population(len(query)))
+        # any point will do to measure at, so this answer may be rough; the posterior's may not
+        found = gauss_newton_many(
+            self.scores.coarse, self._padded(), query, self._seeds(), self._population(len(query))
+        )
         return np.stack([one.mean if one.converged else before for one, before in zip(found, query, strict=True)])
 
     def _padded(self) -> Blocks:
