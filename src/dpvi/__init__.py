@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpvi.core.plan import Plan
     from dpvi.core.schedule import Schedule
     from dpvi.data.schema import Schema
+    from dpvi.dpsvi import DPSVI
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit, fit_many
     from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPSVI",
     "Aligned",
     "AlignedNatural",
     "Constant",
@@ -84,6 +86,7 @@ _HOMES = {
     "dpvi.core.plan": ("Plan",),
     "dpvi.core.schedule": ("Schedule",),
     "dpvi.data.schema": ("Schema",),
+    "dpvi.dpsvi": ("DPSVI",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit", "fit_many"),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla"),

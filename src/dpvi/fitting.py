@@ -18,12 +18,17 @@ from dpvi.core.validation import ConvergenceWarning, FallbackWarning
 from dpvi.data.records import as_records, record_structure, structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.families import Family, MeanField
+from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
+from dpvi.gradients.ghost import uses_ghost_clipping
+from dpvi.gradients.guided import Guided
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import Streams, histogram_stream, root_key, streams
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
 from dpvi.models.generative import CovariateLaw, covariates_of
+from dpvi.models.guides import GuidedModel
+from dpvi.models.guides_check import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
@@ -34,6 +39,7 @@ from dpvi.train.step import Algorithm
 _FIRST_RATE, _LAST_RATE = 0.03, 0.003
 _INITIAL_SPREAD = 0.1
 _MAX_PASS_ELEMENTS = 2**25
+_START = 0xFFFFFFFF  # no step has this number, so a guide's start shares no bits with a draw
 _SEEDED = "Sampling and noise came from an explicit seed: whoever knows it can remove the noise. For research only."
 
 
@@ -45,9 +51,11 @@ def fit(
     family: Family = MeanField(),
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
+    guide: Any = None,
     initial_location: Any = None,
     driver: Driver | None = None,
     covariate_law: CovariateLaw | None = None,
+    microbatch_size: int | None = None,
     seed: int | None = None,
     progress: bool = True,
 ) -> Result:
@@ -70,17 +78,25 @@ def fit(
     optimizer
         Any optax optimiser of the negative ELBO (summed over records, not averaged). By default Adam, its rate falling
         from 0.03 to 0.003 along a cosine: fast enough to narrow the scales of a short run, slow enough to settle.
+    guide
+        A NumPyro guide in place of a family and an estimator: a function with the model's arguments or an autoguide,
+        with local latents computed from their record (amortised) and networks from ``numpyro.contrib.module`` if it
+        likes. Then ``param`` sites and latents under the record plate are allowed in the model too; see
+        :mod:`dpvi.models.guides`.
     initial_location
         Where the location starts: a vector of unconstrained values, or ``{site: value}`` on the sites' own supports.
         It is part of what is released, so it must not come from the records. By default normal with standard
-        deviation 0.1, so that exchangeable components can part.
+        deviation 0.1, so that exchangeable components can part. With a guide, ``{parameter: value}`` for the parameters
+        that are not to start where guide and model say.
     driver
         Chooses between optimising and measuring at a fixed point, from released quantities; see
         :mod:`dpvi.core.driver`. By default the plan's schedule decides: where it measures and the model can draw
         records, a :class:`~dpvi.posterior.score.ScoreDriver`.
     covariate_law
-        ``covariate_law(key, n)`` draws n rows of what the model conditions on, from a law known without the records. Only
-        for plans that measure, in place of the histograms they would pay for.
+        ``covariate_law(key, n)`` draws n rows of what the model conditions on, from a law known without the records.
+        Only for plans that measure, in place of the histograms they would pay for.
+    microbatch_size
+        The most records whose gradients are held at a time. It changes time and memory, never what is released.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so.
@@ -101,16 +117,21 @@ def fit(
             f"A driver measures scores at points of its choice, which {type(estimator).__name__}() does not release. "
             "Use estimator=Aligned()."
         )
-    algorithm, records, key, scores = _prepare(
-        model, data, plan, family, estimator, optimizer, seed, driver, covariate_law
-    )
+    if guide is not None:
+        _refuse_beside_a_guide(family, estimator, covariate_law)
+        algorithm, records, key = prepare_guided(model, guide, data, plan, estimator, optimizer, seed, microbatch_size)
+        scores = None
+    else:
+        algorithm, records, key, scores = _prepare(
+            model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size
+        )
     run_streams = streams(key)
-    state = algorithm.initial(_location(algorithm.model, initial_location, run_streams))
+    state = algorithm.initial(start(algorithm, initial_location, run_streams))
     histograms = _histograms(algorithm, records, key)
     if scores is not None:
         driver = ScoreDriver(scores, populations=[scores.population(histograms)])
     trace = Run(algorithm)(records, run_streams, state, driver=driver, progress=progress)[0]
-    return _result(algorithm, trace._replace(histograms=histograms), record_structure(records), seed, scores)
+    return make_result(algorithm, trace._replace(histograms=histograms), record_structure(records), seed, scores)
 
 
 def fit_many(
@@ -153,7 +174,7 @@ def fit_many(
     algorithm, _, _, scores = _prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     by_set = [streams(key) for key in keys]
-    locations = [_location(algorithm.model, initial_location, set_streams) for set_streams in by_set]
+    locations = [start(algorithm, initial_location, set_streams) for set_streams in by_set]
     state = jax.vmap(algorithm.initial)(jnp.stack(locations))
     lane_streams = Streams(*map(jnp.stack, zip(*by_set, strict=True)))
     counts = [
@@ -163,7 +184,9 @@ def fit_many(
     traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, driver=driver, progress=progress)
     structure = record_structure(first)
     return [
-        _result(algorithm, trace._replace(histograms=counts[i]), structure, None if seeds is None else seeds[i], scores)
+        make_result(
+            algorithm, trace._replace(histograms=counts[i]), structure, None if seeds is None else seeds[i], scores
+        )
         for i, trace in enumerate(traces)
     ]
 
@@ -178,8 +201,61 @@ def _prepare(
     seed: int | None,
     driver: Driver | None,
     covariate_law: CovariateLaw | None,
+    microbatch_size: int | None = None,
 ) -> tuple[Algorithm, Any, jax.Array, ScoreModel | None]:
     """Check everything that can be wrong before a single record is read, then bring the records in."""
+    _check_settings(plan, family, estimator, optimizer)
+    estimator.check(family)
+    key = root_key(seed)
+    checked_guarantee(plan)  # a plan that promises more than it keeps must not run
+    structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
+    ready = check(model, data)
+    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
+    if optimizer is None:
+        moving = plan.num_steps if scores is None or plan.schedule is None else plan.schedule.move_steps(plan.num_steps)
+        optimizer = _default_optimizer(moving)
+    records, num_records = as_records(data)
+    if plan.private:
+        warn_about_delta(plan.delta, num_records)
+    algorithm = _algorithm(ready, family, estimator, optimizer, plan, records, num_records, microbatch_size)
+    return algorithm, records, key, scores
+
+
+def prepare_guided(
+    model: Any,
+    guide: Any,
+    data: Any,
+    plan: Plan,
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation | None,
+    seed: int | None,
+    microbatch_size: int | None = None,
+) -> tuple[Algorithm, Any, jax.Array]:
+    """The algorithm of a run with a guide, the records and the root key; everything is checked first."""
+    chosen = estimator if isinstance(estimator, Guided) else Guided()
+    _check_settings(plan, MeanField(), chosen, optimizer)
+    key = root_key(seed)
+    checked_guarantee(plan)
+    structure_to_dict(structure_of(data))
+    ready = check_guide(model, guide, data)
+    if plan.schedule is not None and plan.schedule.measures:
+        warnings.warn(
+            "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go to "
+            "the optimiser instead and the posterior will be method='average'.",
+            FallbackWarning,
+            stacklevel=3,
+        )
+    family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
+    chosen.check(family)
+    records, num_records = as_records(data)
+    if plan.private:
+        warn_about_delta(plan.delta, num_records)
+    optimizer = _default_optimizer(plan.num_steps) if optimizer is None else optimizer
+    algorithm = _algorithm(cast(Model, ready), family, chosen, optimizer, plan, records, num_records, microbatch_size)
+    return algorithm, records, key
+
+
+def _check_settings(plan: Any, family: Any, estimator: Any, optimizer: Any) -> None:
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), got {type(plan).__name__}.")
     for name, value, method, example in (
@@ -188,29 +264,50 @@ def _prepare(
     ):
         if isinstance(value, type) or not hasattr(value, method):
             raise TypeError(f"{name} must be an object such as dpvi.{example}, got {value!r}.")
-    estimator.check(family)
     if optimizer is not None and not isinstance(optimizer, optax.GradientTransformation):
         raise TypeError(
             f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}."
         )
-    key = root_key(seed)
-    checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-    structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
-    ready = check(model, data)
-    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
-    if optimizer is None:
-        moving = plan.num_steps if scores is None or plan.schedule is None else plan.schedule.move_steps(plan.num_steps)
-        optimizer = optax.adam(optax.cosine_decay_schedule(_FIRST_RATE, max(moving, 1), _LAST_RATE / _FIRST_RATE))
-    release_size = estimator.release_size(family, ready.dimension)
-    records, num_records = as_records(data)
+
+
+def _refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> None:
+    if (
+        family != MeanField()
+        or covariate_law is not None
+        or not (estimator == Aligned() or isinstance(estimator, Guided))
+    ):
+        raise ValueError(
+            "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide."
+        )
+
+
+def _default_optimizer(num_steps: int) -> optax.GradientTransformation:
+    return optax.adam(optax.cosine_decay_schedule(_FIRST_RATE, max(num_steps, 1), _LAST_RATE / _FIRST_RATE))
+
+
+def _algorithm(
+    model: Model,
+    family: Family,
+    estimator: Estimator,
+    optimizer: optax.GradientTransformation,
+    plan: Plan,
+    records: Any,
+    num_records: int,
+    microbatch_size: int | None = None,
+) -> Algorithm:
+    if microbatch_size is not None and (isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int)):
+        raise TypeError(f"microbatch_size must be a whole number or None, got {microbatch_size!r}.")
+    if microbatch_size is not None and microbatch_size < 1:
+        raise ValueError(f"microbatch_size must be at least 1, got {microbatch_size!r}.")
+    release_size = estimator.release_size(family, model.dimension)
     if plan.num_records is not None and plan.num_records != num_records:
         raise ValueError("The plan declares another number of records than the data has; make a plan for this data.")
-    if plan.private:
-        warn_about_delta(plan.delta, num_records)
     record_size = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(records))
-    max_physical_size = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
-    sampler = poisson_sampler(num_records, plan.sampling_rate, max_physical_size)
-    return Algorithm(ready, family, estimator, optimizer, plan, sampler), records, key, scores
+    slots = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
+    if uses_ghost_clipping(estimator, release_size, slots):  # then no release is formed, and none need fit
+        slots = max(1, _MAX_PASS_ELEMENTS // max(record_size, 1))
+    sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
+    return Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size)
 
 
 def _score_model(
@@ -227,8 +324,8 @@ def _score_model(
         return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
     except ModelError as error:
         warnings.warn(
-            f"The plan measures scores for sharp noise-aware intervals, which this model does not allow; all steps go to "
-            f"the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
+            "The plan measures scores for sharp noise-aware intervals, which this model does not allow; all steps go "
+            f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
             FallbackWarning,
             stacklevel=4,  # the line that called fit
         )
@@ -244,6 +341,16 @@ def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarra
     return noisy_histograms(
         plan.covariates, leaves or jax.tree.leaves(records), plan.release(HISTOGRAMS), histogram_stream(key)
     )
+
+
+def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:
+    """Where a run starts: the location of a family, or all parameters of a guide and its model."""
+    model: Any = algorithm.model
+    if not isinstance(model, GuidedModel):
+        return _location(model, initial, run_streams)
+    if initial is not None and not isinstance(initial, dict):
+        raise ValueError(f"With a guide, initial_location must be a dict of parameters, got {type(initial).__name__}.")
+    return model.initial(jax.random.fold_in(run_streams.model, np.uint32(_START)), initial)
 
 
 def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
@@ -263,7 +370,10 @@ def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
     return location.astype(dtype)
 
 
-def _result(algorithm: Algorithm, trace: Any, structure: Any, seed: int | None, scores: ScoreModel | None) -> Result:
+def make_result(
+    algorithm: Algorithm, trace: Any, structure: Any, seed: int | None, scores: ScoreModel | None = None
+) -> Result:
+    """A trace with its guarantee and what is needed to read it."""
     guarantee = checked_guarantee(algorithm.plan)
     if seed is not None and algorithm.plan.private:
         guarantee = guarantee.assuming(_SEEDED)

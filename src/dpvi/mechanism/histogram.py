@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
@@ -36,7 +37,7 @@ def noisy_histograms(
     """
     counts = _counts(columns, leaves)
     with jax.enable_x64(True):
-        words = step_words(stream, np.zeros(1, np.uint32), 2 * counts.size)
+        words = step_words(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
         noise = np.asarray(normals_from_words(words))[:, 0]
     return counts + release.noise_scale * noise
 

@@ -141,7 +141,7 @@ def _imputation_findings(model: NumPyroModel) -> list[str]:
     num_others = len(jaxpr.in_avals) - len(names)
     return [
         f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model and need a guide "
-        "with local variables, which this version cannot fit: marginalise them."
+        "with local variables: pass one with guide=, or marginalise them."
         for i, name in enumerate(names)
         if any(depends(jaxpr, [j == i for j in range(len(names))] + [False] * num_others))
     ]

@@ -302,8 +302,8 @@ def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) ->
     if record_plate in seen.plates:
         return [
             f"Latent site {name!r} lies inside the record plate {record_plate!r} and needs a guide with local "
-            "variables, which this version cannot fit: marginalise it (for a mixture, numpyro's MixtureSameFamily), "
-            "or observe it."
+            "variables: pass one with guide=, marginalise it (for a mixture, numpyro's MixtureSameFamily), or observe "
+            "it."
         ]
     if seen.is_discrete:
         return [
@@ -313,7 +313,7 @@ def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) ->
     if seen.shape != other.shape:
         return [
             f"Latent site {name!r} must have the same shape for any number of records, but grows with it: a parameter "
-            "per record needs a guide with local variables, which this version cannot fit."
+            "per record belongs inside the record plate and needs a guide with local variables, guide=."
         ]
     return []
 

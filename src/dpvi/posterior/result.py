@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,10 +15,12 @@ from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import FallbackWarning
 from dpvi.families.base import Family
+from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
 from dpvi.models.sites import Site, StaticBijections, needs_model
 from dpvi.posterior import storage
 from dpvi.posterior.average import averaged
+from dpvi.posterior.guided import guided_posterior
 from dpvi.posterior.last import last_iterate
 from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior
@@ -62,11 +65,14 @@ class Result:
     estimator: dict[str, Any]
     sites: tuple[Site, ...]
     structure: Any
-    model: Model | None = None
+    model: Model | Any = None  # a GuidedModel for a run with a guide
     scores: ScoreModel | None = None  # of the run, so that its compiled programs serve again; not stored
 
     def __repr__(self) -> str:
-        names = ", ".join(site.name for site in self.sites)
+        if isinstance(self.family, GuideFamily):
+            names = ", ".join(each["name"] for each in self.family.parameters)
+        else:
+            names = ", ".join(site.name for site in self.sites)
         return (
             f"Result({type(self.family).__name__}, {self.plan.num_steps} steps, parameters: {names})\n{self.guarantee}"
         )
@@ -84,7 +90,12 @@ class Result:
             ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).
         options
             Settings of the method, such as ``slope_threshold=0.05`` or ``engine="exact"``.
+
+        A run with a guide has ``"average"``, its default, and ``"last"``: see
+        :class:`~dpvi.posterior.guided.GuidePosterior`.
         """
+        if isinstance(self.family, GuideFamily):
+            return guided_posterior(self.trace, self.family, self.model, self.guarantee, method or "average", **options)
         if method is None:
             return self._default_posterior(options)
         if method not in METHODS:
@@ -121,7 +132,7 @@ class Result:
         storage.save(self, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path, model: Any = None) -> Result:
+    def load(cls, path: str | Path, model: Any = None, guide: Any = None) -> Result:
         """Read a result back. Needs neither the records nor, for parameters with ordinary supports, the model.
 
         Parameters
@@ -130,8 +141,19 @@ class Result:
             A file written by :meth:`save`.
         model
             The NumPyro function (or dpvi model) the result was fitted with. Needed only where a parameter's support
-            depends on another parameter.
+            depends on another parameter, and for a run with a guide.
+        guide
+            The guide of such a run: a guide is a program and not in the file.
         """
         content = storage.load(Path(path))
-        ready = storage.rebuild_model(model, content["structure"], content["sites"]) if model is not None else None
+        ready = None
+        family = content["family"]
+        if isinstance(family, GuideFamily):
+            if model is not None or guide is not None:
+                ready = storage.rebuild_guide(model, guide, content["structure"], family)
+                content["family"] = dataclasses.replace(family, program=ready)
+        elif guide is not None:
+            raise ValueError(f"This result was fitted with {type(family).__name__} and not with a guide; leave it out.")
+        elif model is not None:
+            ready = storage.rebuild_model(model, content["structure"], content["sites"])
         return cls(**content, model=ready)

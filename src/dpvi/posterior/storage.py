@@ -15,12 +15,14 @@ from dpvi.core.plan import Plan
 from dpvi.core.trace import BlockSums, CurvatureSums, MomentSums, Segments, Trace
 from dpvi.data.records import structure_from_dict, structure_to_dict
 from dpvi.families import FullRank, LowRank, MeanField
+from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
+from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.sites import sites_from_dict, sites_to_dict
 
 FORMAT_VERSION = 1
-_FAMILIES = {family.__name__: family for family in (FullRank, LowRank, MeanField)}
+_FAMILIES = {family.__name__: family for family in (FullRank, GuideFamily, LowRank, MeanField)}
 _PARTS = {"blocks": BlockSums, "online_moments": MomentSums, "segments": Segments, "curvature": CurvatureSums}
 _HEADER = "header"
 
@@ -36,7 +38,7 @@ def save(result: Any, path: Path) -> None:
         "format_version": FORMAT_VERSION,
         "plan": result.plan.to_dict(),
         "assumptions": list(result.guarantee.assumptions),
-        "family": {"name": type(result.family).__name__, **dataclasses.asdict(result.family)},
+        "family": _family_to_dict(result.family),
         "estimator": result.estimator,
         "sites": sites_to_dict(result.sites),
         "structure": structure_to_dict(result.structure),
@@ -50,6 +52,12 @@ def save(result: Any, path: Path) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _family_to_dict(family: Any) -> dict[str, Any]:
+    # a guide is a program: of it the file holds the parameters' names and shapes, and the trace their values
+    settings = {"parameters": family.parameters} if isinstance(family, GuideFamily) else dataclasses.asdict(family)
+    return {"name": type(family).__name__, **settings}
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -94,6 +102,19 @@ def rebuild_model(model: Any, structure: Any, sites: Any) -> Model:
     found = [(site.name, site.shape) for site in getattr(ready, "sites", ())]
     if stored != found:
         raise ValueError(f"This result was fitted with parameters {stored}, but the model given has {found}.")
+    return ready
+
+
+def rebuild_guide(model: Any, guide: Any, structure: Any, family: GuideFamily) -> GuidedModel:
+    """The guide and model a result was fitted with, from their functions and the stored structure of one record."""
+    if model is None or guide is None:
+        raise ValueError(
+            "This result was fitted with a guide; pass both, Result.load(path, model=model, guide=guide), or neither."
+        )
+    ready = GuidedModel(getattr(model, "function", model), guide, structure)
+    found = tuple(ready.parameters.describe())
+    if found != family.parameters:
+        raise ValueError(f"This result was fitted with parameters {family.parameters}, but the guide has {found}.")
     return ready
 
 

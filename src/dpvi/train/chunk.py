@@ -19,6 +19,7 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
+_FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 10, 2**28, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
 
 
@@ -51,14 +52,17 @@ class Ran(NamedTuple):
     finite: jax.Array
 
 
-def make_layout(num_steps: int, bytes_per_step: int) -> Layout:
+def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
+
+    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too.
 
     The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
     depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
     """
     target = max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1)))
-    block = _round_down(max(1, num_steps // MIN_BLOCKS))
+    blocks = min(MIN_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_SUMS_PER_PARAMETER * num_parameters)))
+    block = _round_down(max(1, num_steps // blocks))
     if block <= target:
         # chunks of equal length, so that little of what the last one draws goes unused
         num_chunks = -(-num_steps // (target // block * block))

@@ -31,7 +31,7 @@ class Run:
         slots = algorithm.sampler.physical_size
         words = algorithm.sampler.words_per_pass + slots + 4 * sizes.release + sizes.base
         rows = 2 * sizes.parameters + sizes.queries + sizes.release
-        self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1))
+        self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1), sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}

@@ -15,11 +15,13 @@ from dpvi.core.plan import Plan
 from dpvi.data.sampling import PoissonSampler, is_complete
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
+from dpvi.gradients.ghost import TermEstimator, clipped_gradient_sum, in_microbatches, uses_ghost_clipping
 from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum
 from dpvi.models.base import Model
 from dpvi.train.draws import Draws
 
 LaterPass = Callable[[jax.Array, jax.Array], jax.Array]  # (index, start) -> positions
+ClippedSum = Callable[[Any, jax.Array], TwoFold]  # (batch, included) -> sum of clipped releases
 
 
 class State(NamedTuple):
@@ -48,6 +50,7 @@ class Algorithm:
     optimizer: optax.GradientTransformation
     plan: Plan
     sampler: PoissonSampler
+    microbatch_size: int | None = None  # most slots whose releases are held at a time; time and memory, nothing else
 
     def initial(self, location: jax.Array) -> State:
         xi = self.family.initial(location)
@@ -85,25 +88,43 @@ def sizes_of(algorithm: Algorithm) -> Sizes:
     )
 
 
+def clipped_sum(algorithm: Algorithm, xi: jax.Array, eta: jax.Array, queries: jax.Array, careful: bool) -> ClippedSum:
+    """How a batch of records becomes a sum at this step's points.
+
+    Releases of single records are formed and added up, unless they are gradients of large networks and the estimator
+    can say of which term: those are clipped without being formed.
+    """
+    model, family, estimator, plan = algorithm.model, algorithm.family, algorithm.estimator, algorithm.plan
+    size = algorithm.microbatch_size
+    slots = algorithm.sampler.physical_size
+    release_size = estimator.release_size(family, model.dimension)
+    if uses_ghost_clipping(estimator, release_size, slots if size is None else min(size, slots)):
+        assert isinstance(estimator, TermEstimator)
+        point, term = estimator.per_record_term(model, family, xi, eta, queries)
+        return partial(clipped_gradient_sum, term, point, clip_norm=plan.clip_norm, microbatch_size=size)
+    release = partial(estimator.release, model, family, xi, eta, queries)
+
+    def formed(batch: Any, included: jax.Array) -> TwoFold:
+        return bounded_sum(jax.vmap(release)(batch), included, plan.clip_norm, careful)
+
+    return formed if size is None else partial(in_microbatches, formed, microbatch_size=size)
+
+
 def noiseless_sum(
-    algorithm: Algorithm,
-    release: Callable[[Any], jax.Array],
+    sampler: PoissonSampler,
+    summed: ClippedSum,
     records: Any,
     first_positions: jax.Array,
     later_pass: LaterPass | None,
 ) -> TwoFold:
     """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
-    sampler = algorithm.sampler
-
-    def clipped_sum(batch: Any, included: jax.Array) -> TwoFold:
-        return bounded_sum(jax.vmap(release)(batch), included, algorithm.plan.clip_norm, careful=later_pass is not None)
 
     def one_pass(positions: jax.Array) -> TwoFold:
         batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
-        return clipped_sum(batch, positions < sampler.num_records)
+        return summed(batch, positions < sampler.num_records)
 
     if sampler.takes_all:
-        return clipped_sum(records, jnp.ones(sampler.num_records, bool))
+        return summed(records, jnp.ones(sampler.num_records, bool))
     total = one_pass(first_positions)
     if later_pass is None:
         return total
@@ -135,7 +156,8 @@ def private_step(
         This step's randomness.
     later_pass
         Gives the positions of further passes. ``None`` for the quick step: the first pass is known to be enough, and
-        should a release not be finite, neither is the step's row, and the step has to be taken again with care.
+        should a release that was formed not be finite, neither is the step's row, and the step has to be taken again
+        with care.
     query
         With it, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
     """
@@ -145,8 +167,8 @@ def private_step(
         queries = jax.vmap(family.transform, (None, 0))(xi, eta)
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
-    release = partial(estimator.release, model, family, xi, eta, queries)
-    total = noiseless_sum(algorithm, release, records, drawn.positions, later_pass)
+    summed = clipped_sum(algorithm, xi, eta, queries, careful=later_pass is not None)
+    total = noiseless_sum(algorithm.sampler, summed, records, drawn.positions, later_pass)
     noisy_sum = total.high + (total.low + plan.noise_scale * drawn.noise)
     if query is not None:
         return state, Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi))

@@ -129,7 +129,7 @@ class GammaExponential(NamedTuple):
         spread = jnp.sqrt(size * jnp.maximum(theta**-2 - slope * covariance, _FLOOR * theta**-2))
         # no waiting time is negative, and above a none is below its clamped value
         least = jnp.maximum(sums[0] - size * release.lower, 0)
-        total = truncated_normal(total_key, centre, spread, least, jnp.inf)
+        total = truncated_normal(total_key, centre, spread, least, jnp.asarray(jnp.inf))
         return jax.random.gamma(theta_key, self.shape + size) / (self.rate + total)
 
 

@@ -6,7 +6,7 @@ the variances everything is Gaussian and the variances are one more block of a G
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,7 @@ class GaussianNoise(NamedTuple):
 
 
 Noise = LaplaceNoise | GaussianNoise
+Array = Any  # NumPy where it was released, a device array inside a sampler
 
 
 class NoisySums(NamedTuple):
@@ -61,7 +62,7 @@ class NoisySums(NamedTuple):
     ``lower`` and ``upper`` are the declared bounds of one record's t, and ``num_records`` is the public N.
     """
 
-    sums: jax.Array  # (m,)
+    sums: Array  # (m,)
     noise: Noise
     num_records: jax.Array | int
     lower: jax.Array | float
@@ -75,7 +76,7 @@ class NoisyRegression(NamedTuple):
     released, holds noisy means of the products of four regressors, one for each combination but the constant's own.
     """
 
-    sums: jax.Array  # (d(d+1)/2 − 1 + d + 1,)
+    sums: Array  # (d(d+1)/2 − 1 + d + 1,)
     noise: Noise
     num_records: jax.Array | int
-    fourth_moments: jax.Array | None = None
+    fourth_moments: Array | None = None

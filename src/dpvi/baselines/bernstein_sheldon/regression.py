@@ -179,7 +179,7 @@ def _start(key: jax.Array, release: NoisyRegression, covariates: CovariateModel,
     variance = prior.scale / jax.random.gamma(variance_key, prior.shape)
     weights = prior.mean + _prior_deviation(weights_key, variance, prior)
     noise_variances = release.noise.initial_variances(noise_key, release.sums.size)
-    return _State(weights, variance, covariates.draw(covariate_key), noise_variances)
+    return _State(jnp.asarray(weights), variance, covariates.draw(covariate_key), noise_variances)
 
 
 def _sweep(

@@ -103,7 +103,11 @@ class ScoreModel:
 
     def __post_init__(self) -> None:
         columns = self.plan.covariates
-        law = self.covariates if columns is None or self.covariates is not None else histogram_law(self.model, (), 0)
+        law = (
+            self.covariates
+            if columns is None or self.covariates is not None
+            else histogram_law(self.model, (), jnp.zeros(0))
+        )
         check_generative(self.model, law)
         if self.counts_covariates:
             check_columns(self.model, columns or ())

@@ -1,0 +1,34 @@
+"""What the examples share: their options, and the two ways to train a model with a guide."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+import dpvi
+from dpvi.dpsvi import DPSVI
+
+
+def arguments(description: str | None, given: Sequence[str] | None) -> argparse.Namespace:
+    """Options of an example."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--full", action="store_true", help="the size of d3p's example; by default seconds")
+    parser.add_argument("--use", choices=("DPSVI", "fit"), default="DPSVI", help="which of the two interfaces trains")
+    parser.add_argument("--seed", type=int, help="make the run repeatable, for research only")
+    return parser.parse_args(given)
+
+
+def train(
+    options: argparse.Namespace, model: Callable, guide: Callable, optimizer: Any, plan: dpvi.Plan, *records: Any
+) -> dpvi.Result:
+    """Train by ``DPSVI``, as a script for NumPyro's ``SVI`` would, or by ``fit``; both take the same steps."""
+    if options.use == "fit":
+        return dpvi.fit(
+            model, records, plan, guide=guide, optimizer=optimizer, seed=options.seed, progress=options.full
+        )
+    key = None if options.seed is None else jax.random.key(options.seed)
+    svi = DPSVI(model, guide, optimizer, plan=plan)
+    return svi.run(key, *records, progress_bar=options.full).result

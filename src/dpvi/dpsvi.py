@@ -1,0 +1,355 @@
+"""``DPSVI``: NumPyro's ``SVI`` in shape, private by construction.
+
+For people with a working SVI script: the same model, guide and optimiser, and a plan in place of the loss. What SVI
+lets go wrong is not possible here. Batches are drawn from the records inside, by the sampler that the plan accounts
+for; a run takes the plan's steps and not one more; a step is never taken twice from one state, which would use its
+noise twice; no loss is returned, because a loss is a statistic of the records without noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.core import Tracer
+from numpyro.infer import Trace_ELBO
+from numpyro.optim import Minimize, _NumPyroOptim
+
+from dpvi.core.plan import Plan
+from dpvi.data.records import as_records, record_structure
+from dpvi.fitting import make_result, prepare_guided, start
+from dpvi.gradients.guided import Guided
+from dpvi.mechanism.rng import Streams, streams
+from dpvi.models.guides import GuidedModel
+from dpvi.posterior.result import Result
+from dpvi.train.draws import later_pass, make_draws
+from dpvi.train.loop import Run
+from dpvi.train.step import Algorithm, State, private_step, sizes_of
+
+_STATIC = (bool, int, float, str, bytes, type(None))
+
+
+class DPSVIState(NamedTuple):
+    """Where a run stands; a function of released quantities only, without keys and without the number of records.
+
+    Attributes
+    ----------
+    xi
+        The flat unconstrained parameters of guide and model.
+    optimizer_state
+        Of the optimiser.
+    step
+        How many steps were taken.
+    """
+
+    xi: jax.Array
+    optimizer_state: Any
+    step: int
+
+
+class DPSVIRunResult(NamedTuple):
+    """What :meth:`DPSVI.run` returns.
+
+    Attributes
+    ----------
+    params
+        Parameters of guide and model after the last step, on their constraints; as :meth:`DPSVI.get_params` of
+        ``state``. Averaged ones are less noisy: ``result.posterior().params``.
+    state
+        After the last step.
+    result
+        Guarantee, trace and posterior, as :func:`dpvi.fit` returns them.
+    """
+
+    params: dict[str, Any]
+    state: DPSVIState
+    result: Result
+
+
+class _Prepared(NamedTuple):
+    algorithm: Algorithm
+    records: Any
+    streams: Streams
+    seed: int | None
+
+
+class DPSVI:
+    """Stochastic variational inference under the privacy guarantee of ``plan``.
+
+    Parameters
+    ----------
+    model, guide
+        NumPyro model and guide, with the same arguments. See :mod:`dpvi.models.guides` for what they may hold.
+    optim
+        An optax or a NumPyro optimiser. It sees the gradient of the negative ELBO, summed over records.
+    loss
+        None or ``Trace_ELBO(num_particles=K)``, which sets the number of draws per step.
+    plan
+        From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
+    static_kwargs
+        Settings handed to model and guide with every call.
+
+    Guarantees
+    ----------
+    Parameters, states and results are functions of the noisy sums that the plan accounts for. One object makes one run:
+    after its first step :meth:`init` and :meth:`run` refuse to begin another, whose cost would come on top.
+
+    Examples
+    --------
+    >>> import dpvi, numpyro, numpyro.distributions as dist, optax
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> def model(y):
+    ...     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("records", y.shape[0]):
+    ...         numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+    >>> plan = dpvi.plan(epsilon=1.0, delta=1e-3, sampling_rate=0.5, num_steps=10, clip_norm=1.0)
+    >>> svi = DPSVI(model, AutoNormal(model), optax.adam(0.1), plan=plan)
+    >>> sorted(svi.run(None, np.zeros(20), progress_bar=False).params)
+    ['mean_auto_loc', 'mean_auto_scale']
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        guide: Callable,
+        optim: Any,
+        loss: Any = None,
+        *,
+        plan: Plan,
+        **static_kwargs: Any,
+    ) -> None:
+        self.plan = plan
+        self._model = partial(model, **static_kwargs) if static_kwargs else model
+        self._guide = partial(guide, **static_kwargs) if static_kwargs else guide
+        self._optimizer = as_optax(optim)
+        self._estimator = Guided(_num_particles(loss))
+        self._prepared: _Prepared | None = None
+        self._begun = False
+        self._next_step = 0
+        self._step: Callable | None = None
+
+    def init(
+        self, rng_key: jax.Array | None, *args: Any, init_params: dict[str, Any] | None = None, **kwargs: Any
+    ) -> DPSVIState:
+        """Check model, guide, plan and data, and start the parameters; no value of a record is read.
+
+        Parameters
+        ----------
+        rng_key
+            None takes 256 bits from the operating system. A key makes the run repeatable, for research: the guarantee
+            then says so.
+        args, kwargs
+            The arguments of model and guide: all records in arrays with a common leading axis. Numbers, strings and
+            None are settings.
+        init_params
+            ``{param site: value}`` for parameters that are not to start where guide and model say.
+        """
+        if self._begun:
+            raise ValueError(
+                "This DPSVI has begun its run. Another run costs its own epsilon on top: make another DPSVI for it."
+            )
+        seed = _seed(rng_key)
+        data, model, guide = _bound(self._model, self._guide, args, kwargs)
+        algorithm, records, key = prepare_guided(model, guide, data, self.plan, self._estimator, self._optimizer, seed)
+        self._prepared = _Prepared(algorithm, records, streams(key), seed)
+        self._step, self._next_step = None, 0
+        state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
+        return DPSVIState(state.xi, state.optimizer, 0)
+
+    def update(self, state: DPSVIState, *args: Any, **kwargs: Any) -> DPSVIState:
+        """One private step.
+
+        Parameters
+        ----------
+        state
+            The newest state: of :meth:`init` or of the last update.
+        args, kwargs
+            All records, as given to :meth:`init`. The batch is drawn here.
+
+        Returns
+        -------
+        The next state, and no loss: a loss would be a statistic of the records without noise.
+        """
+        ready = self._ready()
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((state, args, kwargs))):
+            raise TypeError(
+                "DPSVI.update counts its steps, so it cannot be part of a jax.jit or a lax.scan; it is compiled "
+                "inside. For one program of all steps use run."
+            )
+        if state.step >= self.plan.num_steps:
+            raise ValueError(
+                f"The plan is spent: it pays for {self.plan.num_steps} steps, and all were taken. Plan more steps "
+                "before a run begins; a step added afterwards is not covered by its guarantee."
+            )
+        if state.step != self._next_step:
+            raise ValueError(
+                "This state is not the newest: a second step from it would use the same noise twice and so reveal "
+                "records. Go on from the state that the last update returned."
+            )
+        records, num_records = as_records(_bound(self._model, self._guide, args, kwargs)[0])
+        same = record_structure(records) == record_structure(ready.records)
+        if num_records != ready.algorithm.sampler.num_records or not same:
+            raise ValueError(
+                "update must be given all records, in the same arrays as init; it draws its batches from them itself."
+            )
+        self._begun, self._next_step = True, state.step + 1
+        after = self._compiled()(records, State(state.xi, state.optimizer_state), state.step)
+        return DPSVIState(after.xi, after.optimizer, state.step + 1)
+
+    def run(
+        self,
+        rng_key: jax.Array | None,
+        *args: Any,
+        progress_bar: bool = True,
+        init_params: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> DPSVIRunResult:
+        """Take all steps of the plan in a few compiled programs.
+
+        The plan decides the number of steps; the other parameters are those of :meth:`init`. The bar shows steps and ε,
+        and nothing that saw records.
+        """
+        first = self.init(rng_key, *args, init_params=init_params, **kwargs)
+        ready = self._ready()
+        self._begun, self._next_step = True, self.plan.num_steps
+        begin = State(first.xi, first.optimizer_state)
+        run = Run(ready.algorithm)
+        trace = run(ready.records, ready.streams, begin, progress=progress_bar)[0]
+        result = make_result(ready.algorithm, trace, record_structure(ready.records), ready.seed)
+        state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
+        return DPSVIRunResult(self.get_params(state), state, result)
+
+    def get_params(self, state: DPSVIState) -> dict[str, Any]:
+        """``{param site: value on its constraint}`` of guide and model."""
+        return self._guided().parameters.constrain(state.xi)
+
+    def evaluate(self, state: DPSVIState, *args: Any, data_is_public: bool = False, **kwargs: Any) -> float:
+        """The negative ELBO of data that are public, such as simulated records or a published test set.
+
+        Parameters
+        ----------
+        args, kwargs
+            Arguments of model and guide.
+        data_is_public
+            Must be True: the number is exact, and on the records of the run it would be a release that nobody paid for.
+        """
+        if data_is_public is not True:
+            raise ValueError(
+                "evaluate computes a loss without noise. On records under protection that is a release the plan does "
+                "not pay for; if these data are public, say so with data_is_public=True."
+            )
+        guided = self._guided()
+        records, _ = as_records(_bound(self._model, self._guide, args, kwargs)[0])
+        draws = self._estimator.num_draws
+        eta = jax.random.normal(jax.random.key(state.step), (draws, guided.num_base), state.xi.dtype)
+
+        def elbo(seed: jax.Array) -> jax.Array:
+            terms = jax.vmap(lambda record: guided.term(state.xi, seed, guided.own_key(seed, record), record))(records)
+            return jnp.sum(terms) + guided.record_free(state.xi, seed)
+
+        return -float(jnp.mean(jax.jit(jax.vmap(elbo))(eta)))
+
+    def _ready(self) -> _Prepared:
+        if self._prepared is None:
+            raise ValueError("Call init with the records first; it starts the parameters and checks model and guide.")
+        return self._prepared
+
+    def _guided(self) -> GuidedModel:
+        model: Any = self._ready().algorithm.model
+        return model
+
+    def _compiled(self) -> Callable[[Any, State, int], State]:
+        if self._step is None:
+            self._step = _one_step(self._ready().algorithm, self._ready().streams)
+        return self._step
+
+
+def as_optax(optim: Any) -> optax.GradientTransformation:
+    """An optimiser of NumPyro's as one of optax's; optax's own as they are."""
+    if isinstance(optim, optax.GradientTransformation):
+        return optim
+    if isinstance(optim, Minimize) or getattr(optim, "update_with_value", False):
+        raise TypeError(
+            f"{type(optim).__name__} evaluates the loss, which is not released; use an optimiser that steps along "
+            "gradients, such as optax.adam(0.01)."
+        )
+    if not isinstance(optim, _NumPyroOptim):
+        raise TypeError(f"optim must be an optax or NumPyro optimiser, got {type(optim).__name__}.")
+
+    def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        after = optim.update(gradient, state)
+        return optim.get_params(after) - params, after
+
+    return optax.GradientTransformation(optim.init, cast(Any, update))
+
+
+def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, State, int], State]:
+    """(records, state, step) -> state: the step of :class:`~dpvi.train.loop.Run`, one at a time."""
+    sizes, dtype = sizes_of(algorithm), jnp.zeros(()).dtype
+    eta_shape = (algorithm.estimator.num_draws, sizes.base)
+    draw = jax.jit(make_draws(algorithm.sampler, sizes.release, eta_shape, dtype))
+
+    @jax.jit
+    def take(records: Any, state: State, draws: Any, sampling: jax.Array, step: jax.Array) -> State:
+        drawn = jax.tree.map(lambda leaf: leaf[0], draws)
+        more = partial(later_pass, algorithm.sampler, sampling, step)
+        return private_step(algorithm, records, state, drawn, more, None)[0]
+
+    def one(records: Any, state: State, step: int) -> State:
+        with jax.enable_x64(True):
+            draws, _ = draw(run_streams, np.arange(step, step + 1, dtype=np.uint32))
+        return take(records, state, draws, run_streams.sampling, jnp.asarray(step, jnp.uint32))
+
+    return one
+
+
+def _num_particles(loss: Any) -> int:
+    if loss is None:
+        return 1
+    if type(loss) is not Trace_ELBO:
+        raise TypeError(
+            f"DPSVI maximises the ELBO by gradients of per-record terms; loss must be None or Trace_ELBO(), "
+            f"got {type(loss).__name__}."
+        )
+    return loss.num_particles
+
+
+def _seed(rng_key: Any) -> int | None:
+    """All bits of a JAX key as one number; None stays None."""
+    if rng_key is None:
+        return None
+    try:
+        typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
+        words = np.asarray(jax.random.key_data(rng_key) if typed else rng_key)
+        if words.dtype != np.uint32 or words.ndim != 1:
+            raise TypeError("not one key")
+        return int.from_bytes(words.astype("<u4").tobytes(), "little")
+    except (AttributeError, TypeError):
+        raise TypeError(
+            "rng_key must be None, which takes 256 bits from the operating system, or one key from jax.random.key; "
+            f"got {type(rng_key).__name__}. The number of steps is the plan's and no argument."
+        ) from None
+
+
+def _bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Callable, Callable]:
+    """Data for ``fit``, with model and guide as functions of it: settings among the arguments are bound to them."""
+    if not any(isinstance(each, _STATIC) for each in (*args, *kwargs.values())) and not (args and kwargs):
+        return args if args else kwargs, model, guide
+    arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, _STATIC)]
+
+    def bind(function: Callable) -> Callable:
+        @wraps(function, updated=())
+        def called(*records: Any) -> Any:
+            rest = iter(records)
+            given = [each if isinstance(each, _STATIC) else next(rest) for each in args]
+            named = {name: each if isinstance(each, _STATIC) else next(rest) for name, each in kwargs.items()}
+            return function(*given, **named)
+
+        return called
+
+    return tuple(arrays), bind(model), bind(guide)

@@ -1,0 +1,173 @@
+"""The sum of clipped gradients of a batch without any gradient of a single record.
+
+One forward and one backward pass give, for every contraction of a parameter matrix, its data A and its errors B. Norms
+follow from these (:mod:`dpvi.gradients.ghost.norms`), and so does the clipped sum, Σ_i γ_i A_iᵀB_i: one contraction
+over the batch, as in a gradient without privacy. No second backward pass with weighted records is taken: it would cost
+more, and its rounding errors could differ from those of the first. The sum is made of the very numbers whose norms were
+bounded, so the clip holds even where a backward pass is inexact.
+
+References
+----------
+Goodfellow (2015), Efficient per-example gradient computations. Li et al. (2022), Large language models can be strong
+differentially private learners: Gram form for sequences. Bu et al. (2023), Differentially private optimization on large
+model at small cost: one backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from dpvi.core.clip import clip_factor
+from dpvi.gradients.ghost.analysis import analyse
+from dpvi.gradients.ghost.layers import Layers
+from dpvi.gradients.ghost.microbatch import in_microbatches
+from dpvi.gradients.ghost.parts import Part, assemble, parts_of
+from dpvi.gradients.ghost.replay import Taps, evaluate, flatten, zero_taps
+from dpvi.mechanism.bounded_sum import TwoFold
+
+Term = Callable[[Any, Any], jax.Array]  # (params, record) -> scalar
+
+
+class Clipped(NamedTuple):
+    """A clipped sum, and how many records it left alone."""
+
+    total: TwoFold
+    centred_count: jax.Array  # Σ over included records of ½ where unclipped, −½ where clipped
+
+
+def clipped_gradient_sum(
+    term: Term,
+    params: Any,
+    records: Any,
+    included: jax.Array,
+    clip_norm: float | jax.Array,
+    *,
+    layers: Layers | None = None,
+    microbatch_size: int | None = None,
+) -> TwoFold:
+    """Sum over included records of the clipped gradient of ``term``, in the layout of ``ravel_pytree(params)``.
+
+    The same mechanism as ``bounded_sum(jax.vmap(jax.grad(term), (None, 0))(params, records), included, clip_norm)``.
+
+    Parameters
+    ----------
+    term
+        ``term(params, record)``, one number; sees one record.
+    params
+        A flat vector, or a pytree of floating-point arrays.
+    records
+        Pytree of arrays with a leading axis of slots.
+    included
+        Which slots hold a sampled record, (slots,).
+    clip_norm
+        C, a number or a scalar array that reads no record. Not used where ``layers`` carry their own.
+    layers
+        Clip every layer to a norm of its own; the sensitivity is then ``layers.sensitivity``.
+    microbatch_size
+        Most slots to work on at a time. Changes time and memory, never the mechanism.
+
+    Guarantees
+    ----------
+    Every record adds a vector of norm at most C as a real number, before the additions of the sum round: norms are
+    bounded from above by what their own rounding can hide, and the sum is formed from the same numbers in full
+    precision, whatever the precision of the model's own products. A record whose gradient, or its norm, is not finite
+    adds zero, to every layer. For additions see :func:`dpvi.mechanism.bounded_sum.bounded_sum`.
+
+    | parameters | gradient of a single record |
+    | --- | --- |
+    | a matrix that meets data in contractions only, each on one row | never formed |
+    | the same, on several rows or several times | never formed where two Gram matrices are smaller |
+    | biases and everything else | formed, as many numbers as parameters |
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> def term(weights, record):
+    ...     return jnp.sum(jnp.tanh(record @ weights["first"]) @ weights["second"])
+    >>> weights = {"first": jnp.ones((3, 5)), "second": jnp.ones((5, 2))}
+    >>> records, included = jnp.ones((4, 3)), jnp.array([True, True, True, False])
+    >>> total = clipped_gradient_sum(term, weights, records, included, 2.0).value
+    >>> total.shape, round(float(jnp.linalg.norm(total)), 3)  # three equal records, each clipped to 2
+    ((25,), 6.0)
+    """
+    return clipped_gradient_sum_and_count(
+        term, params, records, included, clip_norm, layers=layers, microbatch_size=microbatch_size
+    ).total
+
+
+def clipped_gradient_sum_and_count(
+    term: Term,
+    params: Any,
+    records: Any,
+    included: jax.Array,
+    clip_norm: float | jax.Array,
+    *,
+    layers: Layers | None = None,
+    microbatch_size: int | None = None,
+) -> Clipped:
+    """:func:`clipped_gradient_sum` and the centred count that :mod:`dpvi.gradients.ghost.quantile` asks for.
+
+    One record moves the count by at most ½ when it is added or removed. With layers it counts as unclipped if no
+    layer clips it.
+    """
+    vector, unravel = ravel_pytree(params)
+    _check_precision(vector.dtype)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), records)
+    closed = flatten(lambda flat, record: term(unravel(flat), record), vector, shapes)
+    labels = np.zeros(vector.size, int) if layers is None else layers.labels(vector.size)
+    clip_norms = (clip_norm,) if layers is None else layers.clip_norms
+    analysis = analyse(closed, labels)
+
+    def one(record: Any) -> tuple[Taps, tuple[jax.Array, ...]]:
+        def tapped(taps: Taps) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+            return evaluate(closed, analysis.places, taps, [vector, *jax.tree.leaves(record)])
+
+        return jax.grad(tapped, has_aux=True)(zero_taps(closed, analysis.places))
+
+    def part_sum(batch: Any, present: jax.Array) -> Clipped:
+        taps, data = jax.vmap(one)(batch)
+        parts = list(parts_of(analysis, taps, data, present.size, vector.dtype))
+        return _clip_and_add(parts, [int(labels[part.positions[0]]) for part in parts], clip_norms, present, vector)
+
+    return in_microbatches(part_sum, records, included, microbatch_size)
+
+
+def _check_precision(dtype: Any) -> None:
+    if dtype not in (jnp.float32, jnp.float64):
+        raise TypeError(
+            f"Parameters must be float32 or float64 for their clipped sum, got {dtype}: with fewer digits rounding "
+            "alone would exceed the clip norm. A model may compute in less; cast its parameters inside the term."
+        )
+
+
+def _clip_and_add(
+    parts: Sequence[Part], layers: Sequence[int], clip_norms: Sequence[Any], included: jax.Array, vector: jax.Array
+) -> Clipped:
+    """Clip what each record adds to every layer, and add; ``layers`` says to which one a part belongs."""
+    norms: list[list[jax.Array]] = [[jnp.zeros((included.size, 1), vector.dtype)] for _ in clip_norms]
+    for part, layer in zip(parts, layers, strict=True):
+        norms[layer].append(part.norms())
+    # per layer and record a short vector, at least as long as the gradient
+    short = [jnp.concatenate(each, axis=1) for each in norms]
+    factor = jnp.stack([_factor(each, bound) for each, bound in zip(short, clip_norms, strict=True)], axis=1)
+    usable = jnp.all(factor > 0, axis=1)
+    weights = jnp.where((included & usable)[:, None], factor, 0)
+    pieces = [
+        (part.positions, part.weighted_sum(weights[:, layer], usable))
+        for part, layer in zip(parts, layers, strict=True)
+    ]
+    total = assemble(pieces, vector.size, vector.dtype)
+    unclipped = jnp.where(jnp.all(factor == 1, axis=1), 0.5, -0.5).astype(vector.dtype)
+    return Clipped(TwoFold(total, jnp.zeros_like(total)), jnp.sum(jnp.where(included, unclipped, 0)))
+
+
+def _factor(vectors: jax.Array, clip_norm: float | jax.Array) -> jax.Array:
+    if isinstance(clip_norm, float | int):
+        return clip_factor(vectors, clip_norm)
+    return clip_factor(vectors / clip_norm.astype(vectors.dtype), 1.0)

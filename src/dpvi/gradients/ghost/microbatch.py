@@ -1,0 +1,67 @@
+"""A batch cut into equal parts, one after the other: less memory, the same sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from dpvi.mechanism.bounded_sum import TwoFold
+
+Total = TypeVar("Total")
+# Beyond this many rows a plain sum rounds too much (see bounded_sum); parts are added in twofold precision.
+LARGEST = 2048
+
+
+def in_microbatches(
+    part_sum: Callable[[Any, jax.Array], Total],
+    records: Any,
+    included: jax.Array,
+    microbatch_size: int | None = None,
+) -> Total:
+    """Add ``part_sum(records, included)`` over parts of at most ``microbatch_size`` slots.
+
+    Parameters
+    ----------
+    part_sum
+        Gives a pytree of arrays and ``TwoFold`` numbers; arrays are added plainly, ``TwoFold`` numbers as such.
+    records, included
+        Arrays with a leading axis of slots. The last part is filled up with excluded slots.
+    microbatch_size
+        ``None`` for parts as large as a plain sum may be, 2,048.
+
+    Guarantees
+    ----------
+    A record is clipped in its part as it would be in the batch, so the mechanism does not depend on
+    ``microbatch_size``: only the order of additions does.
+    """
+    check_microbatch_size(microbatch_size)
+    slots = included.shape[0]
+    size = min(microbatch_size or LARGEST, LARGEST)
+    if slots <= size:
+        return part_sum(records, included)
+    count = -(-slots // size)
+    size = -(-slots // count)  # equal parts, so that few slots are filled up
+    order = jnp.arange(count * size).reshape(count, size)
+
+    def part(index: jax.Array) -> Total:
+        batch = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), records)
+        return part_sum(batch, included.at[index].get(mode="fill", fill_value=False))
+
+    def another(total: Total, index: jax.Array) -> tuple[Total, None]:
+        return jax.tree.map(_plus, total, part(index), is_leaf=lambda leaf: isinstance(leaf, TwoFold)), None
+
+    return jax.lax.scan(another, part(order[0]), order[1:])[0]
+
+
+def check_microbatch_size(microbatch_size: int | None) -> None:
+    if microbatch_size is None:
+        return
+    if isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int) or microbatch_size < 1:
+        raise ValueError(f"microbatch_size must be a whole number of at least 1, or None, got {microbatch_size!r}.")
+
+
+def _plus(total: Any, part: Any) -> Any:
+    return total.plus(part) if isinstance(total, TwoFold) else total + part

@@ -1,0 +1,84 @@
+"""Gradients of a batch in parts: for every matrix its rows, for everything else the gradients of all records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.gradients.ghost.analysis import Analysis, Copies
+from dpvi.gradients.ghost.contractions import Rows
+from dpvi.gradients.ghost.norms import gradient_norms, vector_norms
+from dpvi.gradients.ghost.replay import Taps
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+_MOST_RUNS = 256  # weights cut from the vector one after the other are put back so; a matrix turned round is gathered
+
+
+class Part(NamedTuple):
+    """What n records add to some parameters, all of one layer."""
+
+    positions: np.ndarray
+    gradient: Rows | jax.Array  # rows of a matrix, or (n, positions)
+
+    def norms(self) -> jax.Array:
+        """A few numbers for each record, (n, ·), whose norm is at least that of its gradient."""
+        if isinstance(self.gradient, Rows):
+            return gradient_norms(self.gradient)
+        return vector_norms(self.gradient)[:, None]
+
+    def weighted_sum(self, weights: jax.Array, usable: jax.Array) -> jax.Array:
+        """Σ_i w_i g_i at full precision; zero times a non-finite number is not zero, so broken records are blanked."""
+        if not isinstance(self.gradient, Rows):
+            return jnp.matmul(weights, jnp.where(usable[:, None], self.gradient, 0), precision=_HIGHEST)
+        blank, scaled = usable[:, None, None, None], weights[:, None, None, None] * self.gradient.errors
+        data, errors = jnp.where(blank, self.gradient.data, 0), jnp.where(blank, scaled, 0)
+        return jnp.einsum("nhsi,nhso->hio", data, errors, precision=_HIGHEST).reshape(-1)
+
+
+def parts_of(analysis: Analysis, taps: Taps, data: Sequence[jax.Array], count: int, dtype: Any) -> Iterator[Part]:
+    """Parts of a batch of ``count`` records, from the gradients of all taps and the data that contractions read."""
+    by_equation = dict(zip(analysis.places.reads, zip(data, taps.outputs, strict=True), strict=True))
+    for matrix in analysis.matrices:
+        pairs = [by_equation[use.equation] for use in matrix.uses]
+        rows = matrix.join([pair[0] for pair in pairs], [pair[1] for pair in pairs], dtype)
+        yield Part(matrix.positions.reshape(-1), rows)
+    flat = [tap.reshape(count, -1).astype(dtype) for tap in taps.variables]
+    for copies in analysis.copies:
+        yield Part(copies.positions, _copy_gradients(copies, flat))
+
+
+def assemble(pieces: Sequence[tuple[np.ndarray, jax.Array]], size: int, dtype: Any) -> jax.Array:
+    """One vector of ``size`` entries out of values at positions; parameters that nothing uses get zero."""
+    unused = np.ones(size, bool)
+    for positions, _ in pieces:
+        unused[positions] = False
+    gaps = np.flatnonzero(unused)
+    pieces = [*pieces, (gaps, jnp.zeros(gaps.size, dtype))]
+    positions = np.concatenate([each for each, _ in pieces])
+    if np.count_nonzero(np.diff(positions) != 1) >= _MOST_RUNS:
+        return jnp.concatenate([each for _, each in pieces])[np.argsort(positions)]
+    runs = [run for positions, values in pieces for run in _runs(positions, values)]
+    return jnp.concatenate([values for _, values in sorted(runs, key=lambda run: run[0])])
+
+
+def _copy_gradients(copies: Copies, taps: Sequence[jax.Array]) -> jax.Array:
+    """(n, columns); gradients that reach one column by several ways are added."""
+    first = taps[copies.taps[0]]
+    if copies.is_one_tap:
+        return first
+    total = jnp.zeros((first.shape[0], copies.positions.size), first.dtype)
+    for index, entries, columns in zip(copies.taps, copies.entries, copies.columns, strict=True):
+        total = total.at[:, columns].add(taps[index][:, entries])
+    return total
+
+
+def _runs(positions: np.ndarray, values: jax.Array) -> Iterator[tuple[int, jax.Array]]:
+    """Parts of ``values`` that lie side by side in the vector, each with its first position."""
+    ends = [*(np.flatnonzero(np.diff(positions) != 1) + 1).tolist(), positions.size]
+    for first, last in zip([0, *ends], ends, strict=False):
+        if last > first:
+            yield int(positions[first]), values[first:last]

@@ -1,0 +1,310 @@
+"""The check that ``fit`` runs on a guide and its model: is their ELBO a part without records plus one term per record?
+
+It works on shapes and simulated records and never reads a value of the data. Privacy does not rest on it, because a
+term is only ever computed from one record and the rest from none; what it protects is the meaning of the answer.
+
+===========================================  ==========================================================
+finding                                      found by
+===========================================  ==========================================================
+global draw or density that reads records    data flow in the jaxpr
+start or constraint that reads records       data flow in the jaxpr
+support that moves with a parameter          data flow in the jaxpr
+parameter that grows with the records        starts on two batch sizes
+coupling between records                     terms with the other records exchanged, and of a record alone
+non-finite term or gradient                  simulated records of several kinds; one finite kind is enough
+parameter without a gradient                 gradients on all kinds, away from the start
+===========================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from numpyro.distributions import constraints
+from numpyro.primitives import Messenger
+
+from dpvi.data.records import structure_of
+from dpvi.models import execution
+from dpvi.models.base import ModelError
+from dpvi.models.dependence import depends
+from dpvi.models.discovery import batched
+from dpvi.models.guides import GuidedModel
+from dpvi.models.guides_execution import drawn, run_guide, run_model
+from dpvi.models.guides_parameters import merged
+from dpvi.models.simulate import Simulated, simulate
+from dpvi.models.sites import support_parameters
+
+_BATCH = 3
+_SAME_PROGRAM = 1e-5  # one program, other neighbours: equal up to the roundings of a network
+_OTHER_PROGRAM = 1e-3  # a record alone against a batch of three: sums may be ordered differently
+
+
+def check_guide(function: Any, guide: Any, data: Any) -> GuidedModel:
+    """Refuse a guide and model whose ELBO has no per-record terms, and return the pair ready to fit.
+
+    Parameters
+    ----------
+    function, guide
+        NumPyro model and guide.
+    data
+        The records, or anything with the same shapes and dtypes: values are never read.
+
+    Raises
+    ------
+    ModelError
+        With one sentence per finding.
+    """
+    function = getattr(function, "function", function)
+    for name, value in (("model", function), ("guide", guide)):
+        if not callable(value) or isinstance(value, type):
+            raise TypeError(f"A fit with a guide needs a NumPyro {name}, a function, got {type(value).__name__}.")
+    ready = GuidedModel(function, guide, structure_of(data))
+    if ready.num_parameters == 0:
+        raise ModelError("Guide and model must have at least one numpyro.param to learn, but have none.")
+    findings = _start_findings(ready) + _flow_findings(ready)
+    if not findings:
+        findings = _value_findings(ready)
+    if findings:
+        raise ModelError(findings)
+    return ready
+
+
+def _start_findings(model: GuidedModel) -> list[str]:
+    """Starts and constraints that read records, by data flow, and parameters that grow with them."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    shapes = []
+    for size in (_BATCH, _BATCH + 1):
+        batch = batched(model.structure, size)
+        flow = jax.make_jaxpr(lambda key, batch, n=size: _starts(model, key, batch, n), return_shape=True)
+        jaxpr, starts = flow(key, batch)
+        shapes.append(starts)
+    flags = depends(jaxpr, [False] + [True] * len(jax.tree.leaves(batch)))  # pyright: ignore[reportPossiblyUnboundVariable]
+    reading = jax.tree.unflatten(jax.tree.structure(shapes[-1]), flags)
+    findings = []
+    for name in shapes[0]:
+        small, large = (jax.tree.map(lambda leaf: leaf.shape, each[name]) for each in shapes)
+        if small != large:
+            findings.append(
+                f"Parameter {name!r} grows with the number of records: one parameter per record would be that record's "
+                "own and cannot be released; compute it from the record by a network (amortised)."
+            )
+        elif any(jax.tree.leaves(reading[name])):
+            findings.append(
+                f"The start or constraint of parameter {name!r} reads records, and would be released without noise; "
+                "start it from public knowledge."
+            )
+    return findings
+
+
+def _starts(model: GuidedModel, key: jax.Array, batch: Any, num_records: int) -> dict[str, Any]:
+    """Starting values of every parameter with the traced bounds of its constraint."""
+
+    def fill(values: Mapping[str, Any]) -> Callable:
+        def of(message: dict) -> Any:
+            if message["type"] == "plate":
+                return execution.whole_batch(message, num_records)
+            latent = message["type"] == "sample" and not message["is_observed"]
+            return values.get(message["name"]) if latent else None
+
+        return of
+
+    guide_trace = execution.execute(model.guide, batch, fill({}), key=key)
+    model_trace = execution.execute(model.function, batch, fill(drawn(guide_trace)), key=key)
+    met = merged([{n: m for n, m in trace.items() if m["type"] == "param"} for trace in (guide_trace, model_trace)])
+    return {name: (message["value"], _traced_bounds(message)) for name, message in met.items()}
+
+
+def _traced_bounds(message: dict) -> list[Any]:
+    bounds = support_parameters(message["kwargs"].get("constraint", constraints.real)) or ()
+    return [bound for bound in bounds if isinstance(bound, Tracer)]
+
+
+def _flow_findings(model: GuidedModel) -> list[str]:
+    """Global sites whose draw or density reads records, and supports that read parameters."""
+
+    def outside(xi: jax.Array, eta: jax.Array, key: jax.Array, batch: Any) -> tuple[dict, dict]:
+        guide_trace, model_trace = model.run(xi, eta, key, batch)
+        inside = set(model.layout.local_sites) | _under(guide_trace, model.layout.guide_plate)
+        values = {name: value for name, value in drawn(guide_trace).items() if name not in inside}
+        return values, model.outside(guide_trace, model_trace)
+
+    xi, eta = (_vector(size) for size in (model.num_parameters, model.num_base))
+    batch, key = batched(model.structure, _BATCH), jax.eval_shape(lambda: jax.random.key(0))
+    jaxpr, (values, terms) = jax.make_jaxpr(outside, return_shape=True)(xi, eta, key, batch)
+    # a record's key is a hash of the record
+    flags = depends(jaxpr, [False, False, True] + [True] * len(jax.tree.leaves(batch)))
+    drawing = {name for name, flag in zip(sorted(values), flags[: len(values)], strict=True) if flag}
+    reading = {name for name, flag in zip(sorted(terms), flags[len(values) :], strict=True) if flag}
+    findings = [
+        f"The guide's draw of {name!r} reads records, but all records share it: its distribution must be a function of "
+        "parameters alone, because only terms of single records are clipped and noised."
+        for name in sorted(drawing)
+    ]
+    for name in sorted(reading):
+        site = name.removeprefix("guide of ")
+        if site in drawing:
+            continue
+        what = f"The guide's distribution of {site!r}" if name != site else f"The prior or outer site {site!r}"
+        findings.append(
+            f"{what} reads records but lies outside the record plate: take it from parameters or public knowledge, "
+            f"or move it under the plate {model.record_plate!r}."
+        )
+    moving = jax.make_jaxpr(model.moving_supports())(xi, _vector(model.dimension))
+    supports = zip(sorted(site.name for site in model.sites), depends(moving, [True, False]), strict=True)
+    return findings + [
+        f"The support of {name!r} moves with a parameter; give it fixed bounds." for name, flag in supports if flag
+    ]
+
+
+def _under(trace: Mapping[str, dict], plate: str | None) -> set[str]:
+    if plate is None:
+        return set()
+    return {name for name, message in trace.items() if execution.membership(message, plate) is not None}
+
+
+def _vector(size: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((size,), jnp.result_type(float))
+
+
+def _value_findings(model: GuidedModel) -> list[str]:
+    """What only numbers show: one compiled function, run on each kind of simulated records."""
+    random, dtype = np.random.default_rng(1), jnp.result_type(float)
+    # away from the start: a network with a layer of zeros has gradients that vanish there only
+    xi = model.initial(jax.random.key(1)) + jnp.asarray(0.05 * random.standard_normal(model.num_parameters), dtype)
+    eta = jnp.asarray(random.standard_normal(model.num_base), dtype)
+    evaluate = jax.jit(lambda batch: _evaluate(model, xi, eta, batch))
+    kinds = simulate(model.structure, _BATCH)
+    try:
+        results = [evaluate(simulated.first) for simulated in kinds]
+    except Exception as error:
+        raise ModelError(
+            f"Guide and model must run on a batch of one record, but fail with {type(error).__name__}; "
+            "keep the record axis in every array, for example no jnp.squeeze without an axis."
+        ) from error
+    return _finite_findings(results) or (
+        _coupling_findings(model, evaluate, kinds, results) + _gradient_findings(model, results)
+    )
+
+
+def _evaluate(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dict[str, Any]:
+    key = jax.random.key(2)
+    guide_trace, model_trace = model.run(xi, eta, key, batch)
+    terms = _per_record(model.inside(guide_trace, model_trace))
+    local = _under(guide_trace, model.layout.guide_plate) & drawn(guide_trace).keys()
+    axes = {name: execution.membership(guide_trace[name], model.layout.guide_plate or "").dim for name in local}
+    event = {name: jnp.ndim(guide_trace[name]["value"]) - len(guide_trace[name]["fn"].batch_shape) for name in local}
+
+    def alone(row: jax.Array) -> jax.Array:
+        one = jax.tree.map(lambda leaf: jnp.take(leaf, row[None], axis=0), batch)
+        values = {
+            name: jnp.take(guide_trace[name]["value"], row[None], axis=axes[name] - event[name]) for name in local
+        }
+        return _per_record(model.inside(*model.run(xi, eta, key, one, values)))[0]
+
+    def total(xi: jax.Array, record: Any) -> jax.Array:
+        return model.term(xi, eta, model.own_key(eta, record), record)
+
+    gradients = jax.vmap(jax.grad(total), (None, 0))(xi, batch)
+    free, free_gradient = jax.value_and_grad(model.record_free)(xi, eta)
+    finite = jnp.isfinite(terms) & jnp.all(jnp.isfinite(gradients), axis=1)
+    return {
+        "terms": terms,
+        "alone": jax.vmap(alone)(jnp.arange(_BATCH)),
+        "finite": finite,
+        "free_finite": jnp.isfinite(free) & jnp.all(jnp.isfinite(free_gradient)),
+        "moved": jnp.any((gradients != 0) & jnp.isfinite(gradients), axis=0) | (free_gradient != 0),
+    }
+
+
+def _per_record(inside: list[tuple[int, jax.Array, int]]) -> jax.Array:
+    with jax.numpy_dtype_promotion("standard"):
+        rows = [sign * jnp.moveaxis(log_prob, axis, 0) for sign, log_prob, axis in inside]
+        return sum(jnp.sum(jnp.reshape(row, (row.shape[0], -1)), axis=1) for row in rows)  # pyright: ignore
+
+
+def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
+    findings = []
+    if not results[0]["free_finite"]:
+        findings.append(
+            "log p − log q of the global sites, or its gradient, is not finite near the start: check the starting "
+            "values of the guide's parameters and the prior."
+        )
+    if not any(np.any(result["finite"]) for result in results):
+        findings.append(
+            "The term of a record, or its gradient, is not finite for any kind of simulated record (normal, uniform, "
+            "positive, proportions, zeros, ones, whole numbers 0 and 1): check the supports and scales of the sites "
+            "under the record plate."
+        )
+    return findings
+
+
+def _coupling_findings(
+    model: GuidedModel, evaluate: Callable, kinds: list[Simulated], results: list[dict[str, Any]]
+) -> list[str]:
+    # what a batch of three draws from numpyro.prng_key() is not what three batches of one draw
+    if not _uses_keys(model) and any(_differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
+        return [
+            "The term of a record changes when it is alone in the batch: each term must come from its own record and "
+            "the parameters only; remove means, ranks, batch normalisation and sizes taken over the batch."
+        ]
+    for simulated, result in zip(kinds, results, strict=True):
+        for row in range(_BATCH if simulated.varied else 0):
+            keep = np.arange(_BATCH) == row
+            mixed = jax.tree.map(
+                lambda a, b, k=keep: np.where(k.reshape(-1, *[1] * (np.ndim(a) - 1)), a, b),
+                simulated.first,
+                simulated.second,
+            )
+            if _differs(evaluate(mixed)["terms"][row], result["terms"][row], _SAME_PROGRAM):
+                return [
+                    "Records are coupled: the term of a record changes with the values of other records in the batch; "
+                    "centre, scale or normalise with public constants instead."
+                ]
+    return []
+
+
+class _NoticeKeys(Messenger):
+    """Notes whether a function calls ``numpyro.prng_key``."""
+
+    def __init__(self, function: Callable, noticed: list[bool]):
+        self._noticed = noticed
+        super().__init__(function)
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] == "prng_key":
+            self._noticed.append(True)
+
+
+def _uses_keys(model: GuidedModel) -> bool:
+    noticed: list[bool] = []
+
+    def run(xi: jax.Array, key: jax.Array) -> None:
+        parameters, batch = model.parameters.constrain(xi), model.placeholder()
+        guide = _NoticeKeys(model.guide, noticed)
+        trace = run_guide(guide, batch, parameters, (key, key), model.layout.guide_plate)
+        run_model(_NoticeKeys(model.function, noticed), batch, parameters, (key, key), model.record_plate, trace)
+
+    jax.eval_shape(run, _vector(model.num_parameters), jax.eval_shape(lambda: jax.random.key(0)))
+    return bool(noticed)
+
+
+def _gradient_findings(model: GuidedModel, results: list[dict[str, Any]]) -> list[str]:
+    moved = np.any([np.asarray(result["moved"]) for result in results], axis=0)
+    return [
+        f"Parameter {site.name!r} never gets a gradient, and would move by noise alone; use it in a distribution, or "
+        "make it a constant."
+        for site in model.parameters.sites
+        if not np.any(moved[site.offset : site.offset + site.size])
+    ]
+
+
+def _differs(a: Any, b: Any, tolerance: float) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(a - b) <= tolerance * (1 + np.abs(b))
+    return not bool(np.all(close | (a == b) | (~np.isfinite(a) & ~np.isfinite(b))))

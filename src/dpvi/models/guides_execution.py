@@ -1,0 +1,141 @@
+"""Running a guide and then its model on the guide's draws, and where those draws come from.
+
+Randomness is assigned by site. A site outside the record plate draws from the key that all records of a step share; a
+site inside it draws from a key of the record's own, as does ``numpyro.prng_key()``, whose n-th call gives the same key
+in guide and model. A record's key is a hash of the step's seed and of what the record holds: for every seed a term is
+then a function of its own record alone, so that adding or removing a record leaves all other terms as they are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.primitives import Messenger
+
+from dpvi.models import execution
+
+NUM_SEED_NORMALS = 4  # 23 random bits each in float32, so that a step's seed has all 64 bits of a key
+_RECORDS = 0x7265636F  # keeps the keys of records apart from those of shared sites
+_SALTS = (0x9E3779B9, 0x85EBCA77)
+
+
+def shared_key(eta: jax.Array) -> jax.Array:
+    """The key of a step's shared draws, from the bits of ``eta``, four standard normals."""
+    return jax.random.wrap_key_data(_hashes(_words(eta)), impl="threefry2x32")
+
+
+def record_key(eta: jax.Array, record: Any) -> jax.Array:
+    """The key of a record's own draws at a step: equal for equal records, and else another."""
+    words = jnp.concatenate([_words(leaf) for leaf in jax.tree.leaves(record)])
+    # hashes and an exclusive or, and no cipher: keys need to differ, and what draws from them is one
+    return jax.random.wrap_key_data(_hashes(_words(eta)) ^ _hashes(words) ^ np.uint32(_RECORDS), impl="threefry2x32")
+
+
+def _words(leaf: jax.Array) -> jax.Array:
+    if leaf.dtype == jnp.dtype(bool):
+        return jnp.ravel(leaf.astype(jnp.uint32))
+    return jnp.ravel(jax.lax.bitcast_convert_type(leaf, jnp.uint32))
+
+
+def _hashes(words: jax.Array) -> jax.Array:
+    return jnp.stack([_hash(words, salt) for salt in _SALTS])
+
+
+def _hash(words: jax.Array, salt: int) -> jax.Array:
+    """A sum of well mixed words, each with its place: one pass over a record, whatever its length."""
+    places = np.arange(1, words.shape[0] + 1, dtype=np.uint32) * np.uint32(salt)
+    mixed = words ^ jnp.asarray(places)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+    return jnp.sum(mixed ^ (mixed >> np.uint32(16)), dtype=jnp.uint32)
+
+
+class RecordDraws(Messenger):
+    """Gives every random site its key: shared outside the record plate, the record's own inside."""
+
+    def __init__(self, function: Callable, shared: jax.Array, own: jax.Array, plate: str | None):
+        self._shared, self._own, self._plate = shared, own, plate
+        self._num_keys = 0
+        super().__init__(function)
+
+    def process_message(self, msg: dict) -> None:
+        if msg["type"] not in ("sample", "prng_key", "plate", "control_flow"):
+            return
+        if msg["value"] is not None or msg["kwargs"].get("rng_key") is not None:
+            return
+        if msg["type"] == "prng_key":
+            self._num_keys += 1
+            msg["kwargs"]["rng_key"] = jax.random.fold_in(self._own, self._num_keys)
+            return
+        local = self._plate is not None and execution.membership(msg, self._plate) is not None
+        name = np.uint32(zlib.crc32(str(msg.get("name")).encode()))
+        msg["kwargs"]["rng_key"] = jax.random.fold_in(self._own if local else self._shared, name)
+
+
+def run_guide(
+    guide: Callable,
+    batch: Any,
+    parameters: Mapping[str, Any],
+    keys: tuple[jax.Array, jax.Array],
+    plate: str | None,
+    values: Mapping[str, Any] | None = None,
+) -> dict[str, dict]:
+    """The guide's messages on a batch of records.
+
+    Parameters
+    ----------
+    parameters
+        ``{site: value}`` for ``param`` sites.
+    keys
+        The shared key and the records' own.
+    plate
+        The guide's record plate, None where it has none.
+    values
+        ``{site: value}`` for sites that are not to be drawn.
+    """
+    fill = _fill(parameters, values or {}, _length(batch))
+    return execution.execute(RecordDraws(guide, *keys, plate), batch, fill)
+
+
+def run_model(
+    function: Callable,
+    batch: Any,
+    parameters: Mapping[str, Any],
+    keys: tuple[jax.Array, jax.Array],
+    plate: str,
+    guide_trace: Mapping[str, dict],
+) -> dict[str, dict]:
+    """The model's messages on a batch of records, its latent sites at the guide's values."""
+    fill = _fill(parameters, drawn(guide_trace), _length(batch))
+    return execution.execute(RecordDraws(function, *keys, plate), batch, fill)
+
+
+def drawn(trace: Mapping[str, dict]) -> dict[str, Any]:
+    """``{site: value}`` of what a run drew."""
+    return {
+        name: message["value"]
+        for name, message in trace.items()
+        if message["type"] == "sample" and not message["is_observed"]
+    }
+
+
+def _fill(parameters: Mapping[str, Any], values: Mapping[str, Any], num_records: int) -> Callable:
+    def fill(message: dict) -> Any:
+        if message["type"] == "plate":
+            return execution.whole_batch(message, num_records)
+        if message["type"] == "param":
+            return parameters.get(message["name"])
+        if message["type"] == "sample" and not message["is_observed"]:
+            return values.get(message["name"])
+        return None
+
+    return fill
+
+
+def _length(batch: Any) -> int:
+    return jax.tree.leaves(batch)[0].shape[0]

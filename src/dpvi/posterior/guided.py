@@ -1,0 +1,123 @@
+"""The posterior of a run with a guide: averaged parameters, and draws through the guide.
+
+A guide's distribution is whatever its program draws, so no method here can widen it by the privacy noise: intervals are
+those of the guide at the averaged parameters, and do not include that noise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core.guarantee import Guarantee
+from dpvi.core.trace import Trace
+from dpvi.families.guide import GuideFamily
+from dpvi.models.guides import GuidedModel
+from dpvi.posterior.posterior import Posterior, Summary, _key
+from dpvi.posterior.tail import settled_tail
+
+METHODS = ("average", "last")
+
+
+class GuideDistribution:
+    """The guide's distribution of unconstrained global latents z at fixed parameters ξ."""
+
+    def __init__(self, family: GuideFamily, xi: jax.Array):
+        self._family = family
+        self.xi = xi
+
+    def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
+        """Draws of z, (num_samples, d)."""
+        eta = jax.random.normal(key, (num_samples, self._family.bound.num_base), self.xi.dtype)
+        return jax.vmap(self._family.transform, (None, 0))(self.xi, eta)
+
+    def log_prob(self, z: jax.Array) -> jax.Array:
+        raise ValueError(
+            "The density of a guide at a given point is not known: it is a program that draws, with variables of its "
+            "own that would have to be integrated out. Fit with a family for posterior.log_prob."
+        )
+
+
+class GuidePosterior(Posterior):
+    """A guide at parameters computed from released quantities only.
+
+    The intervals are those of the guide at these parameters; they do not include the privacy noise.
+
+    Attributes
+    ----------
+    params
+        ``{param site: value}`` of guide and model, as NumPyro's ``Predictive(model, guide=guide, params=params,
+        num_samples=n)`` and ``guide.sample_posterior`` take them.
+    """
+
+    def __init__(self, distribution: GuideDistribution, model: GuidedModel, method: str, guarantee: Guarantee):
+        super().__init__(distribution, model, method, guarantee)
+        self._model = model
+        self.params: dict[str, Any] = model.parameters.constrain(distribution.xi)
+
+    def __repr__(self) -> str:
+        what = "averaged parameters" if self.method == "average" else "parameters of the last step"
+        return (
+            f"GuidePosterior(method={self.method!r}, {what} through the guide, {self._model.num_parameters} parameters,"
+            f" dimension={self._model.dimension}; intervals do not include the privacy noise)"
+        )
+
+    def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
+        """As for any posterior, over the latents that all records share."""
+        if self._model.dimension == 0:
+            raise ValueError(
+                "All latents of this model belong to a record, so there is nothing to summarise without one; use "
+                "posterior.params with NumPyro's Predictive."
+            )
+        return super().summary(probability, num_samples, key)
+
+    def predict(
+        self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
+    ) -> dict[str, jax.Array]:
+        """Draws from the posterior predictive of ``model`` at new arguments, latents drawn by the guide there."""
+        from numpyro import handlers
+        from numpyro.infer import Predictive
+
+        function = getattr(model, "function", model)
+        if not callable(function):
+            raise TypeError("predict needs the NumPyro model function.")
+        predict_key = _key(key)
+        predictive = Predictive(function, guide=self._model.guide, params=self.params, num_samples=num_samples)
+        seeded = handlers.substitute(handlers.seed(function, predict_key), data=self.params)
+        with jax.numpy_dtype_promotion("standard"):
+            seen = handlers.trace(seeded).get_trace(*args, **kwargs)
+            predicted = predictive(predict_key, *args, **kwargs)
+        return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+
+
+def guided_posterior(
+    trace: Trace,
+    family: GuideFamily,
+    model: Any,
+    guarantee: Guarantee,
+    method: str,
+    slope_threshold: float = 0.05,
+) -> GuidePosterior:
+    """The guide at the averaged parameters, or at those of the last step.
+
+    Parameters
+    ----------
+    trace, family, model, guarantee
+        Of the run.
+    method
+        ``"average"``: each entry of ξ averaged over its converged tail; ``"last"``: the last iterate as it is.
+    slope_threshold
+        Largest drift over a tail, in units of ξ.
+    """
+    if method not in METHODS:
+        raise ValueError(
+            f"method={method!r} needs a Gaussian family, and this run had a guide, whose intervals cannot be widened "
+            "by the privacy noise; use method='average', the default, or 'last', or fit without a guide."
+        )
+    assert family.bound is model
+    xi = settled_tail(trace, slope_threshold).mean if method == "average" else trace.final
+    point = jnp.asarray(np.asarray(xi).astype(trace.final.dtype))
+    return GuidePosterior(GuideDistribution(family, point), model, method, guarantee)

@@ -1,0 +1,64 @@
+"""Models with guides that users write: amortised local latents, shared latents, parameters in the model."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+WIDTH, LATENT = 5, 2
+PIXELS = np.random.default_rng(5).integers(0, 2, (7, WIDTH)).astype(float)
+
+
+def _weights(name, shape):
+    return numpyro.param(name, lambda key: 0.3 * jax.random.normal(key, shape))
+
+
+def vae(x):
+    """A decoder that is a parameter, a latent per record and a shift that all records share."""
+    shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
+    decoder = _weights("decoder", (LATENT, x.shape[1]))
+    with numpyro.plate("records", x.shape[0]):
+        code = numpyro.sample("code", dist.Normal(0.0, 1.0).expand([LATENT]).to_event(1))
+        numpyro.sample("x", dist.Bernoulli(logits=jnp.tanh(code) @ decoder + shift).to_event(1), obs=x)
+
+
+def vae_guide(x):
+    location = numpyro.param("shift_location", 0.1)
+    spread = numpyro.param("shift_spread", 0.5, constraint=constraints.positive)
+    numpyro.sample("shift", dist.Normal(location, spread))
+    encoder, widths = _weights("encoder", (x.shape[1], LATENT)), _weights("widths", (x.shape[1], LATENT))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("code", dist.Normal(x @ encoder, jnp.exp(jnp.tanh(x @ widths) - 1.0)).to_event(1))
+
+
+def subsampled_vae(x):
+    """The same with a plate that subsamples, as a script for NumPyro's SVI has it."""
+    shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
+    decoder = _weights("decoder", (LATENT, x.shape[1]))
+    with numpyro.plate("records", 1000, subsample_size=x.shape[0]):
+        code = numpyro.sample("code", dist.Normal(0.0, 1.0).expand([LATENT]).to_event(1))
+        numpyro.sample("x", dist.Bernoulli(logits=jnp.tanh(code) @ decoder + shift).to_event(1), obs=x)
+
+
+def subsampled_vae_guide(x):
+    location = numpyro.param("shift_location", 0.1)
+    spread = numpyro.param("shift_spread", 0.5, constraint=constraints.positive)
+    numpyro.sample("shift", dist.Normal(location, spread))
+    encoder, widths = _weights("encoder", (x.shape[1], LATENT)), _weights("widths", (x.shape[1], LATENT))
+    with numpyro.plate("records", 1000, subsample_size=x.shape[0]):
+        numpyro.sample("code", dist.Normal(x @ encoder, jnp.exp(jnp.tanh(x @ widths) - 1.0)).to_event(1))
+
+
+def mean(y):
+    centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+    with numpyro.plate("records", y.shape[0]):
+        numpyro.sample("y", dist.Normal(centre, 1.0), obs=y)
+
+
+def mean_guide(y):
+    location, spread = numpyro.param("location", 0.0), numpyro.param("spread", 1.0, constraint=constraints.positive)
+    numpyro.sample("centre", dist.Normal(location, spread))

@@ -1,0 +1,31 @@
+"""The examples run, in seconds, and arrive somewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from examples import gaussian_mixture, logistic_regression, simple_gaussian_posterior, variational_auto_encoder
+
+
+@pytest.mark.parametrize("interface", ["DPSVI", "fit"])
+def test_simple_gaussian_posterior(interface, capsys):
+    found = simple_gaussian_posterior.main(["--seed", "0", "--use", interface])
+    assert found["distance"] < 1.0 * found["exact_sd"]  # the prior's mean of zero misses by 0.6
+    assert "-differential privacy" in capsys.readouterr().out
+
+
+def test_logistic_regression():
+    found = logistic_regression.main(["--seed", "0"])
+    assert found["best"] > 0.6
+    assert found["accuracy"] > found["best"] - 0.02
+
+
+def test_gaussian_mixture():
+    found = gaussian_mixture.main(["--seed", "0", "--use", "fit"])
+    assert found["one_gaussian"] < found["best"] - 1.0
+    assert found["fitted"] > found["best"] - 0.5
+
+
+def test_variational_auto_encoder():
+    found = variational_auto_encoder.main(["--seed", "0"])
+    assert found["trained"] < 0.75 * found["start"]

@@ -1,0 +1,181 @@
+"""``dpvi.fit`` with a guide: what it returns, stores and refuses."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from numpyro.infer import Predictive
+from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
+from support.small_models import exact_plan, logistic, private_plan
+
+import dpvi
+from dpvi.core.validation import FallbackWarning
+from dpvi.families.guide import GuideFamily
+from dpvi.gradients.guided import Guided
+from dpvi.posterior.guided import GuidePosterior
+
+PLAN = private_plan(20)
+Y = np.random.default_rng(1).normal(0.4, 1.0, 97)
+
+
+def fit(model=mean, data=Y, plan=PLAN, guide=mean_guide, **options):
+    options.setdefault("seed", 1)
+    return dpvi.fit(model, data, plan, guide=guide, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def fitted_mean():
+    return fit()
+
+
+@pytest.fixture(scope="module")
+def fitted_vae():
+    return fit(vae, PIXELS, guide=vae_guide)
+
+
+def test_without_noise_the_guide_finds_the_exact_posterior():
+    """Normal with a normal prior: posterior N(Σy/(n + 1), 1/(n + 1))."""
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.1, 1500, 0.001))
+    result = fit(plan=exact_plan(1500), optimizer=optimizer)
+    exact_mean, exact_sd = Y.sum() / 98, 98**-0.5
+    posterior = result.posterior("last")
+    assert abs(posterior.params["location"] - exact_mean) < 0.1 * exact_sd
+    assert abs(posterior.params["spread"] - exact_sd) < 0.1 * exact_sd
+    draws = np.asarray(posterior.sample(4000, jax.random.key(0))["centre"])
+    assert abs(draws.mean() - exact_mean) < 5 * exact_sd / np.sqrt(4000) + 0.1 * exact_sd
+    assert abs(np.mean(Y) + 1 - exact_mean) > exact_sd  # a prior or a record counted wrongly shows
+
+
+def test_the_default_posterior_is_the_averaged_one_and_says_so(fitted_mean):
+    result = fitted_mean
+    posterior = result.posterior()
+    assert isinstance(posterior, GuidePosterior)
+    assert posterior.method == "average"
+    assert "averaged parameters" in repr(posterior)
+    assert "do not include the privacy noise" in repr(posterior)
+    tail = result.trace.iterates[:, 0]
+    assert tail.min() <= posterior.params["location"] <= tail.max()
+    assert result.posterior("last").params["location"] == result.trace.final[0]
+    assert "centre" in posterior.summary(num_samples=50).names
+    assert repr(result).startswith("Result(GuideFamily, 20 steps, parameters: location, spread)")
+
+
+@pytest.mark.parametrize("method", ["stationary", "na_dpvi", "score"])
+def test_noise_aware_methods_are_refused_with_a_sentence(fitted_mean, method):
+    with pytest.raises(ValueError, match=f"method='{method}' needs a Gaussian family, and this run had a guide"):
+        fitted_mean.posterior(method)
+
+
+def test_the_density_of_a_guide_is_refused(fitted_mean):
+    with pytest.raises(ValueError, match="density of a guide"):
+        fitted_mean.posterior().log_prob(jnp.zeros(1))
+
+
+def test_local_latents_give_parameters_and_predictions(fitted_vae):
+    posterior = fitted_vae.posterior()
+    drawn = posterior.predict(vae, jnp.asarray(PIXELS[:3], jnp.float32), num_samples=4)
+    assert set(drawn) <= {"x"}
+    with jax.numpy_dtype_promotion("standard"):
+        predictive = Predictive(vae, guide=vae_guide, params=posterior.params, num_samples=4)
+        assert predictive(jax.random.key(0), jnp.asarray(PIXELS[:3], jnp.float32))["x"].shape == (4, 3, PIXELS.shape[1])
+    assert list(posterior.sample(3)) == ["shift"]  # codes belong to records
+    assert fitted_vae.trace.queries.shape[1] == 1
+
+
+def test_a_result_reloads_without_data(fitted_vae, tmp_path):
+    path = tmp_path / "result.npz"
+    fitted_vae.save(path)
+    loaded = dpvi.Result.load(path, model=vae, guide=vae_guide)
+    expected = fitted_vae.posterior().params
+    for name, value in loaded.posterior().params.items():
+        np.testing.assert_array_equal(value, expected[name])
+    assert loaded.guarantee == fitted_vae.guarantee
+    assert isinstance(loaded.family, GuideFamily)
+    bare = dpvi.Result.load(path)
+    np.testing.assert_array_equal(bare.trace.final, fitted_vae.trace.final)
+    with pytest.raises(ValueError, match=r"model=model, guide=guide"):
+        bare.posterior()
+    with pytest.raises(ValueError, match="pass both"):
+        dpvi.Result.load(path, guide=vae_guide)
+    with pytest.raises(ValueError, match="but the guide has"):
+        dpvi.Result.load(path, model=vae, guide=AutoNormalWithDecoder())
+
+
+class AutoNormalWithDecoder:
+    """The guide of the model with one more parameter."""
+
+    def __call__(self, x):
+        import numpyro
+
+        numpyro.param("another", 0.0)
+        vae_guide(x)
+
+
+def test_a_guide_for_a_result_without_one_is_refused(tmp_path):
+    path = tmp_path / "plain.npz"
+    dpvi.fit(mean, Y, PLAN, seed=1, progress=False).save(path)
+    with pytest.raises(ValueError, match="not with a guide"):
+        dpvi.Result.load(path, model=mean, guide=mean_guide)
+
+
+def test_an_autoguide_reloads_without_data(tmp_path):
+    x = np.random.default_rng(0).normal(size=(30, 2)).astype("float32")
+    result = fit(logistic, (x, (x[:, 0] > 0).astype(int)), guide=AutoMultivariateNormal(logistic))
+    result.save(tmp_path / "result.npz")
+    guide = AutoMultivariateNormal(logistic)
+    posterior = dpvi.Result.load(tmp_path / "result.npz", model=logistic, guide=guide).posterior("last")
+    with jax.numpy_dtype_promotion("standard"):
+        draws = guide.sample_posterior(jax.random.key(0), posterior.params, sample_shape=(6,))
+    assert draws["w"].shape == (6, 2)
+
+
+def test_the_number_of_records_is_in_no_part_of_a_result(fitted_mean, tmp_path):
+    result = fitted_mean
+    arrays = jax.tree.leaves([part for part in result.trace if part is not None])
+    assert all(97 not in np.shape(array) for array in arrays)
+    assert all(not np.any(np.asarray(array, float) == 97) for array in arrays)
+    path = tmp_path / "result.npz"
+    result.save(path)
+    with np.load(path) as stored:
+        assert "97" not in bytes(stored["header"]).decode().replace(str(result.guarantee), "")
+
+
+def test_the_start_can_be_given():
+    result = fit(initial_location={"location": 1.5})
+    assert result.trace.iterates[0, 0] == 1.5
+    with pytest.raises(ValueError, match="dict of parameters"):
+        fit(initial_location=[0.0, 1.0])
+
+
+def test_several_draws_a_step_and_their_description():
+    result = fit(estimator=Guided(num_draws=3))
+    assert result.estimator == {"name": "Guided", "num_draws": 3}
+    assert result.trace.queries.shape == (20, 3)
+
+
+def test_what_a_guide_replaces_cannot_be_given_beside_it():
+    for options in ({"family": dpvi.FullRank()}, {"estimator": dpvi.Vanilla()}):
+        with pytest.raises(ValueError, match="takes the place of family, estimator"):
+            fit(**options)
+    with pytest.raises(TypeError, match="NumPyro guide, a function"):
+        fit(guide=3)
+    with pytest.raises(ValueError, match="A driver measures scores"):
+        fit(estimator=Guided(), driver=lambda released: None)
+
+
+def test_a_plan_that_measures_moves_all_the_way_and_says_so():
+    plan = dpvi.plan(epsilon=1.0, delta=1e-5, sampling_rate=0.5, num_steps=100, clip_norm=1.0, num_records=97)
+    assert plan.schedule is not None
+    with pytest.warns(FallbackWarning, match="a guide does not have"):
+        result = fit(plan=plan)
+    assert result.trace.segments is None
+
+
+def test_an_autoguide_can_be_used_for_one_fit_after_another():
+    guide = AutoNormal(mean)
+    first, second = (fit(guide=guide).trace.final for _ in range(2))
+    np.testing.assert_array_equal(first, second)
