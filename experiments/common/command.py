@@ -55,9 +55,10 @@ def run_experiment(
     folder = options.output or _results_folder(module, options.quick)
     start = time.perf_counter()
     with _shared_programs():
-        outcomes = [run_case(case, study, methods, options.workers) for case in cases if case.name in chosen]
-    outcomes = with_earlier(outcomes, cases, study, folder)
-    write_results(outcomes, study, title, _command(module, arguments), folder)
+        for case in (case for case in cases if case.name in chosen):  # written one by one: a study may be cut short
+            outcome = run_case(case, study, methods, options.workers)
+            joined = with_earlier([outcome], cases, study, folder)
+            write_results(joined, study, title, _command(module, arguments), folder)
     print(f"{title}: {time.perf_counter() - start:.0f} s, written to {folder}", file=sys.stderr)
     return folder
 

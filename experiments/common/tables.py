@@ -71,7 +71,7 @@ def write_results(outcomes: Sequence[CaseOutcome], study: Study, title: str, com
     for outcome in outcomes:
         if not _judged(outcome):
             raise ValueError(f"Every method failed on {outcome.case.title}, so there is nothing to write.")
-    commands = [*earlier_commands(folder), command]
+    commands = list(dict.fromkeys([*earlier_commands(folder), command]))
     content = json.dumps(_content(outcomes, study, commands), indent=2, allow_nan=False) + "\n"
     text = markdown(outcomes, study, title, commands)
     figures = {outcome.case.name: _figure(outcome) for outcome in outcomes}
@@ -84,7 +84,7 @@ def write_results(outcomes: Sequence[CaseOutcome], study: Study, title: str, com
 
 def markdown(outcomes: Sequence[CaseOutcome], study: Study, title: str, commands: Sequence[str]) -> str:
     """The paper's table with our numbers beside its own, then one table with all figures for each case."""
-    made_by = ", ".join(f"`{command}`" for command in dict.fromkeys(commands))
+    made_by = ", ".join(f"`{command}`" for command in commands)
     parts = [f"# {title}", f"Made by {made_by}.", _LEGEND, _overview(outcomes)]
     for outcome in outcomes:
         parts += [f"## {outcome.case.title}", _settings(outcome.case, study), _details(outcome), _perfect(outcome)]

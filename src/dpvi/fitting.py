@@ -26,6 +26,7 @@ from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import Streams, histogram_stream, root_key, streams
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
+from dpvi.models.covariates import check_columns
 from dpvi.models.generative import CovariateLaw, covariates_of
 from dpvi.models.guides import GuidedModel
 from dpvi.models.guides_check import check_guide
@@ -210,6 +211,7 @@ def _prepare(
     checked_guarantee(plan)  # a plan that promises more than it keeps must not run
     structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
     ready = check(model, data)
+    _check_covariates(ready, plan)
     scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
     if optimizer is None:
         moving = plan.num_steps if scores is None or plan.schedule is None else plan.schedule.move_steps(plan.num_steps)
@@ -238,6 +240,7 @@ def prepare_guided(
     checked_guarantee(plan)
     structure_to_dict(structure_of(data))
     ready = check_guide(model, guide, data)
+    _check_covariates(ready, plan)
     if plan.schedule is not None and plan.schedule.measures:
         warnings.warn(
             "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go to "
@@ -332,15 +335,26 @@ def _score_model(
         return None
 
 
+def _check_covariates(model: Any, plan: Plan) -> None:
+    """Refuse a plan that would pay for histograms of columns that are not there, or that nothing reads."""
+    if not plan.covariates:  # none, or the number of records alone
+        return
+    if not isinstance(model, NumPyroModel):
+        raise ValueError(
+            "The plan pays for histograms of covariates, which only the score posterior of a NumPyro model without a "
+            "guide reads. Make a plan without covariates=."
+        )
+    check_columns(model, plan.covariates)
+
+
 def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarray | None:
     """The noisy histograms that the plan pays for."""
     plan, model = algorithm.plan, algorithm.model
     if plan.covariates is None:
         return None
-    leaves = covariates_of(model, records) if isinstance(model, NumPyroModel) else []
-    return noisy_histograms(
-        plan.covariates, leaves or jax.tree.leaves(records), plan.release(HISTOGRAMS), histogram_stream(key)
-    )
+    leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
+    counted = leaves or jax.tree.leaves(records)  # any leaf has one row per record
+    return noisy_histograms(plan.covariates, counted, plan.release(HISTOGRAMS), histogram_stream(key))
 
 
 def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:

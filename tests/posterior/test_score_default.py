@@ -104,9 +104,17 @@ def test_a_model_that_cannot_draw_records_falls_back_and_says_so():
     assert run.posterior().method == "stationary"
 
 
-def test_columns_that_do_not_fit_the_model_fall_back_before_anything_is_spent():
-    with pytest.warns(FallbackWarning, match="2 columns wide"):
+def test_columns_that_do_not_fit_the_model_are_refused_before_anything_is_spent():
+    with pytest.raises(dpvi.ModelError, match="2 columns wide"):
         dpvi.fit(logistic, table(0), regression_plan(columns=COLUMNS[1:]), seed=3, progress=False)
+
+
+def test_histograms_that_nothing_reads_are_refused():
+    functions = dpvi.from_functions(
+        lambda z: -0.5 * jax.numpy.sum(z**2), lambda z, record: -0.5 * jax.numpy.sum((record[0] - z) ** 2), 3
+    )
+    with pytest.raises(ValueError, match="without covariates="):
+        dpvi.fit(functions, table(0), regression_plan(), seed=3, progress=False)
 
 
 def test_a_private_number_of_records_for_a_generative_model():
