@@ -27,14 +27,16 @@ hypothesis.settings.load_profile("repeatable")
 def plans_are_labels() -> Iterator[None]:
     """Most tests of the mechanism need a noise scale, not an accountant: their plans carry any ε as a label."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpvi.fitting.checked_guarantee", lambda plan: plan.guarantee)
+        for module in ("dpvi.fitting", "dpvi.preparation"):
+            patch.setattr(f"{module}.checked_guarantee", lambda plan: plan.guarantee)
         yield
 
 
 @pytest.fixture
 def accounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans mean what they claim, as they do for users."""
-    monkeypatch.setattr("dpvi.fitting.checked_guarantee", planning.checked_guarantee)
+    for module in ("dpvi.fitting", "dpvi.preparation"):
+        monkeypatch.setattr(f"{module}.checked_guarantee", planning.checked_guarantee)
 
 
 @pytest.fixture

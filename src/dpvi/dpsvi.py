@@ -22,11 +22,12 @@ from numpyro.optim import Minimize, _NumPyroOptim
 
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure
-from dpvi.fitting import make_result, prepare_guided, start
+from dpvi.fitting import make_result, start
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
+from dpvi.preparation import prepare_guided
 from dpvi.train.draws import later_pass, make_draws
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm, State, private_step, sizes_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,32 +14,24 @@ import optax
 
 from dpvi.core.driver import Driver
 from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.core.validation import ConvergenceWarning, FallbackWarning
-from dpvi.data.records import as_records, record_structure, structure_of, structure_to_dict
-from dpvi.data.sampling import poisson_sampler
+from dpvi.core.validation import ConvergenceWarning
+from dpvi.data.records import as_records, record_structure
 from dpvi.families import Family, MeanField
-from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
-from dpvi.gradients.ghost import uses_ghost_clipping
-from dpvi.gradients.guided import Guided
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import Streams, histogram_stream, root_key, streams
-from dpvi.models.base import Model, ModelError
-from dpvi.models.check import check
-from dpvi.models.covariates import check_columns
+from dpvi.models.base import Model
 from dpvi.models.generative import CovariateLaw, covariates_of
 from dpvi.models.guides import GuidedModel
-from dpvi.models.guides_check import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
-from dpvi.privacy.planning import checked_guarantee, warn_about_delta
+from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
+from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
-_FIRST_RATE, _LAST_RATE = 0.03, 0.003
 _INITIAL_SPREAD = 0.1
-_MAX_PASS_ELEMENTS = 2**25
 _START = 0xFFFFFFFF  # no step has this number, so a guide's start shares no bits with a draw
 _SEEDED = "Sampling and noise came from an explicit seed: whoever knows it can remove the noise. For research only."
 
@@ -119,11 +111,11 @@ def fit(
             "Use estimator=Aligned()."
         )
     if guide is not None:
-        _refuse_beside_a_guide(family, estimator, covariate_law)
+        refuse_beside_a_guide(family, estimator, covariate_law)
         algorithm, records, key = prepare_guided(model, guide, data, plan, estimator, optimizer, seed, microbatch_size)
         scores = None
     else:
-        algorithm, records, key, scores = _prepare(
+        algorithm, records, key, scores = prepare(
             model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size
         )
     run_streams = streams(key)
@@ -172,7 +164,7 @@ def fit_many(
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    algorithm, _, _, scores = _prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
+    algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     by_set = [streams(key) for key in keys]
     locations = [start(algorithm, initial_location, set_streams) for set_streams in by_set]
@@ -190,161 +182,6 @@ def fit_many(
         )
         for i, trace in enumerate(traces)
     ]
-
-
-def _prepare(
-    model: Any,
-    data: Any,
-    plan: Plan,
-    family: Family,
-    estimator: Estimator,
-    optimizer: optax.GradientTransformation | None,
-    seed: int | None,
-    driver: Driver | None,
-    covariate_law: CovariateLaw | None,
-    microbatch_size: int | None = None,
-) -> tuple[Algorithm, Any, jax.Array, ScoreModel | None]:
-    """Check everything that can be wrong before a single record is read, then bring the records in."""
-    _check_settings(plan, family, estimator, optimizer)
-    estimator.check(family)
-    key = root_key(seed)
-    checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-    structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
-    ready = check(model, data)
-    _check_covariates(ready, plan)
-    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
-    if optimizer is None:
-        moving = plan.num_steps if scores is None or plan.schedule is None else plan.schedule.move_steps(plan.num_steps)
-        optimizer = _default_optimizer(moving)
-    records, num_records = as_records(data)
-    if plan.private:
-        warn_about_delta(plan.delta, num_records)
-    algorithm = _algorithm(ready, family, estimator, optimizer, plan, records, num_records, microbatch_size)
-    return algorithm, records, key, scores
-
-
-def prepare_guided(
-    model: Any,
-    guide: Any,
-    data: Any,
-    plan: Plan,
-    estimator: Estimator,
-    optimizer: optax.GradientTransformation | None,
-    seed: int | None,
-    microbatch_size: int | None = None,
-) -> tuple[Algorithm, Any, jax.Array]:
-    """The algorithm of a run with a guide, the records and the root key; everything is checked first."""
-    chosen = estimator if isinstance(estimator, Guided) else Guided()
-    _check_settings(plan, MeanField(), chosen, optimizer)
-    key = root_key(seed)
-    checked_guarantee(plan)
-    structure_to_dict(structure_of(data))
-    ready = check_guide(model, guide, data)
-    _check_covariates(ready, plan)
-    if plan.schedule is not None and plan.schedule.measures:
-        warnings.warn(
-            "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go to "
-            "the optimiser instead and the posterior will be method='average'.",
-            FallbackWarning,
-            stacklevel=3,
-        )
-    family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
-    chosen.check(family)
-    records, num_records = as_records(data)
-    if plan.private:
-        warn_about_delta(plan.delta, num_records)
-    optimizer = _default_optimizer(plan.num_steps) if optimizer is None else optimizer
-    algorithm = _algorithm(cast(Model, ready), family, chosen, optimizer, plan, records, num_records, microbatch_size)
-    return algorithm, records, key
-
-
-def _check_settings(plan: Any, family: Any, estimator: Any, optimizer: Any) -> None:
-    if not isinstance(plan, Plan):
-        raise TypeError(f"plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), got {type(plan).__name__}.")
-    for name, value, method, example in (
-        ("family", family, "transform", "MeanField()"),
-        ("estimator", estimator, "release", "Aligned()"),
-    ):
-        if isinstance(value, type) or not hasattr(value, method):
-            raise TypeError(f"{name} must be an object such as dpvi.{example}, got {value!r}.")
-    if optimizer is not None and not isinstance(optimizer, optax.GradientTransformation):
-        raise TypeError(
-            f"optimizer must be an optax optimiser such as optax.adam(0.01), got {type(optimizer).__name__}."
-        )
-
-
-def _refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> None:
-    if (
-        family != MeanField()
-        or covariate_law is not None
-        or not (estimator == Aligned() or isinstance(estimator, Guided))
-    ):
-        raise ValueError(
-            "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide."
-        )
-
-
-def _default_optimizer(num_steps: int) -> optax.GradientTransformation:
-    return optax.adam(optax.cosine_decay_schedule(_FIRST_RATE, max(num_steps, 1), _LAST_RATE / _FIRST_RATE))
-
-
-def _algorithm(
-    model: Model,
-    family: Family,
-    estimator: Estimator,
-    optimizer: optax.GradientTransformation,
-    plan: Plan,
-    records: Any,
-    num_records: int,
-    microbatch_size: int | None = None,
-) -> Algorithm:
-    if microbatch_size is not None and (isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int)):
-        raise TypeError(f"microbatch_size must be a whole number or None, got {microbatch_size!r}.")
-    if microbatch_size is not None and microbatch_size < 1:
-        raise ValueError(f"microbatch_size must be at least 1, got {microbatch_size!r}.")
-    release_size = estimator.release_size(family, model.dimension)
-    if plan.num_records is not None and plan.num_records != num_records:
-        raise ValueError("The plan declares another number of records than the data has; make a plan for this data.")
-    record_size = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(records))
-    slots = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
-    if uses_ghost_clipping(estimator, release_size, slots):  # then no release is formed, and none need fit
-        slots = max(1, _MAX_PASS_ELEMENTS // max(record_size, 1))
-    sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
-    return Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size)
-
-
-def _score_model(
-    model: Model, plan: Plan, estimator: Estimator, covariate_law: CovariateLaw | None
-) -> ScoreModel | None:
-    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had."""
-    if plan.schedule is None or not plan.schedule.measures:
-        return None
-    if not isinstance(estimator, Aligned) or estimator.num_draws != 1:
-        return None
-    if not plan.private:
-        return None
-    try:
-        return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
-    except ModelError as error:
-        warnings.warn(
-            "The plan measures scores for sharp noise-aware intervals, which this model does not allow; all steps go "
-            f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
-            FallbackWarning,
-            stacklevel=4,  # the line that called fit
-        )
-        return None
-
-
-def _check_covariates(model: Any, plan: Plan) -> None:
-    """Refuse a plan that would pay for histograms of columns that are not there, or that nothing reads."""
-    if not plan.covariates:  # none, or the number of records alone
-        return
-    if not isinstance(model, NumPyroModel):
-        raise ValueError(
-            "The plan pays for histograms of covariates, which only the score posterior of a NumPyro model without a "
-            "guide reads. Make a plan without covariates=."
-        )
-    check_columns(model, plan.covariates)
 
 
 def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarray | None:
