@@ -18,6 +18,7 @@ from dpvi.evaluate.tarp import TarpCoverage
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_NUM_COLOURS = 10  # of matplotlib's cycle
 _MARKERS = "osD^vP*X"
 _BAND_SHADES = ("0.85", "0.92", "0.96")
 
@@ -93,11 +94,13 @@ def plot_coverage(coverages: Mapping[str, TarpCoverage], *, title: str | None = 
     for size, shade in zip(sizes, _shades(len(sizes)), strict=True):
         lower, upper = coverage_band(size, grid)
         label = f"perfect posterior, 95 %, K = {size}"
-        left.fill_between(grid, lower, upper, color=shade, linewidth=0, label=label, zorder=-size)
-        right.fill_between(grid, lower - grid, upper - grid, color=shade, linewidth=0, zorder=-size)
-    for (name, result), marker in zip(coverages.items(), _cycle(_MARKERS, len(coverages)), strict=True):
+        left.fill_between(grid, lower, upper, color=shade, linewidth=0, label=label, zorder=-1000 / size)
+        right.fill_between(grid, lower - grid, upper - grid, color=shade, linewidth=0, zorder=-1000 / size)
+    markers = _cycle(_MARKERS, len(coverages))
+    for index, ((name, result), marker) in enumerate(zip(coverages.items(), markers, strict=True)):
         spread = np.nan_to_num(result.std)  # of a single repeat there is none
-        style = {"marker": marker, "markersize": 3, "linewidth": 1, "elinewidth": 0.8}
+        dash = "-" if index < _NUM_COLOURS else ":"  # colours come round again
+        style = {"marker": marker, "markersize": 3, "linewidth": 1, "elinewidth": 0.8, "linestyle": dash}
         left.errorbar(result.levels, result.mean, yerr=spread, label=name, **style)
         right.errorbar(result.levels, result.mean - result.levels, yerr=spread, **style)
     left.plot([0, 1], [0, 1], color="0.4", linewidth=0.8, linestyle="--")
