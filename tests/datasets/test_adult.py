@@ -58,7 +58,7 @@ def test_encodings_have_the_published_widths(original: Path):
 
 def test_declared_rows_have_a_public_bound_on_their_norm(original: Path):
     encoded = encode_adult_noise_aware(adult(original).train)
-    largest = [max(abs(column.low), abs(column.high)) for column in encoded.covariates()[:5]]
+    largest = [max(abs(column.lower), abs(column.upper)) for column in encoded.covariates()[:5]]
     bound = np.sqrt(np.sum(np.square(largest)) + 6 + 1)  # one indicator of each of six categories, and the constant
     assert np.all(np.linalg.norm(encoded.features, axis=1) <= bound)
 
