@@ -1,0 +1,71 @@
+"""How much of the way to the optimum of the regression is left, at the end, along the run and after averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpvi.evaluate import mpae
+from dpvi.posterior import Result
+from dpvi.posterior.tail import converged_tail
+from experiments.generative_model.optimum import Optimum
+from experiments.generative_model.settings import Settings
+
+_CURVE_POINTS = 25
+
+
+def score(results: Sequence[Result], response: str, optimum: Optimum, settings: Settings) -> dict[str, Any]:
+    """All scores of a cell; one number per finite run in each list.
+
+    ``location_mpae`` and ``scale_mpae`` are of the last iterate, ``averaged_*`` of the converged tail's mean, and
+    ``curve`` holds means over runs at ``steps`` of the run (Figures 1b, 4, H.2 and H.3).
+    """
+    finite = [result for result in results if np.all(np.isfinite(result.trace.final))]
+    row: dict[str, Any] = {"num_runs": len(results), "num_finite": len(finite)}
+    if len(finite) < 2:
+        return row
+    block = regression_block(finite[0], response)
+    initial = np.stack([run.trace.iterates[0] for run in finite])[:, block]
+    final = np.stack([run.trace.final for run in finite])[:, block]
+    tails = [converged_tail(run.trace, settings.slope_threshold) for run in finite]
+    averaged = np.stack([tail.mean for tail in tails])[:, block]
+    rows = np.unique(np.linspace(0, len(finite[0].trace.steps) - 1, _CURVE_POINTS).astype(int))
+    along = np.stack([run.trace.iterates[rows][:, block] for run in finite], axis=1)
+    curve = errors(along, initial, optimum)
+    return (
+        row
+        | {name: values.tolist() for name, values in errors(final, initial, optimum).items()}
+        | {f"averaged_{name}": values.tolist() for name, values in errors(averaged, initial, optimum).items()}
+        | {"share_converged": float(np.mean([tail.converged[block] for tail in tails]))}
+        | {"steps": [int(step) for step in finite[0].trace.steps[rows]]}
+        | {"curve": {name: values.mean(axis=1).tolist() for name, values in curve.items()}}
+    )
+
+
+def regression_block(result: Result, response: str) -> np.ndarray:
+    """Positions in ξ = (m, s) of weights and intercept: locations first, then scales."""
+    dimension = len(result.trace.final) // 2
+    sites = [site for site in result.sites if site.name in (f"{response}_weights", f"{response}_intercept")]
+    within = np.concatenate([np.arange(site.offset, site.offset + site.size) for site in sites])
+    return np.concatenate([within, dimension + within])
+
+
+def errors(iterates: np.ndarray, initial: np.ndarray, optimum: Optimum) -> dict[str, np.ndarray]:
+    """MPAE of locations and of standard deviations (not of s) of rows of ξ."""
+    (location, scale), (first_location, first_scale) = _constrained(iterates), _constrained(initial)
+    return {
+        "location_mpae": mpae(location, first_location, optimum.location),
+        "scale_mpae": mpae(scale, first_scale, optimum.scale),
+    }
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def _constrained(xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    location, s = np.split(np.asarray(xi, np.float64), 2, axis=-1)
+    return location, np.logaddexp(0, s)
