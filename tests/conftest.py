@@ -32,6 +32,13 @@ def plans_are_labels() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def programs_are_forgotten() -> Iterator[None]:
+    """Compiled programs of one module are of no use to the next and would fill the memory of a long session."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def accounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans mean what they claim, as they do for users."""

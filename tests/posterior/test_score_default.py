@@ -79,7 +79,7 @@ def test_many_at_once_equal_one_by_one():
         np.testing.assert_array_equal(one.trace.histograms, alone.trace.histograms)
         # the last digits of what was released seed the simulation, so answers differ by its error, far below their sd
         left, right = one.posterior().distribution, alone.posterior().distribution
-        close = 0.1 * right.standard_deviations
+        close = 0.3 * right.standard_deviations
         assert np.all(np.abs(one.trace.segments.query[2:] - alone.trace.segments.query[2:]) < close)
         assert np.all(np.abs(left.mean - right.mean) < close)
     assert not np.allclose(together[0].trace.segments.query[-1], together[1].trace.segments.query[-1])

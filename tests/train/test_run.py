@@ -10,7 +10,7 @@ import pytest
 from support.small_models import DIMENSION, RECORDS, block_sums, clipped, exact_plan, location_model, private_plan
 
 import dpvi
-from dpvi import fitting
+from dpvi import preparation
 from dpvi.core.trace import Trace, moment_sums
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned, Vanilla
@@ -128,7 +128,7 @@ def test_a_thinned_run_is_the_same_run(monkeypatch):
 def test_several_passes_release_the_same_sum_as_one(monkeypatch):
     plan = exact_plan(20, clip_norm=0.7)
     one_pass = trace_of_fit(plan)
-    monkeypatch.setattr(fitting, "_MAX_PASS_ELEMENTS", 2 * DIMENSION)  # two of nine records at a time
+    monkeypatch.setattr(preparation, "_MAX_PASS_ELEMENTS", 2 * DIMENSION)  # two of nine records at a time
     passes = trace_of_fit(plan)
     np.testing.assert_allclose(passes.noisy_sums, one_pass.noisy_sums, rtol=1e-12)
     np.testing.assert_allclose(passes.final, one_pass.final, rtol=1e-12)
@@ -137,7 +137,7 @@ def test_several_passes_release_the_same_sum_as_one(monkeypatch):
 @pytest.mark.parametrize("slots", [1, 3])
 def test_poisson_batches_in_several_passes_have_the_right_mean(monkeypatch, slots):
     num_steps, sampling_rate, query = 400, 0.5, np.array([3.0, -2.0])
-    monkeypatch.setattr(fitting, "_MAX_PASS_ELEMENTS", slots * DIMENSION)
+    monkeypatch.setattr(preparation, "_MAX_PASS_ELEMENTS", slots * DIMENSION)
     trace = trace_of_fit(
         exact_plan(num_steps, sampling_rate, clip_norm=1.0), driver=lambda _: dpvi.Directive(num_steps, query)
     )
