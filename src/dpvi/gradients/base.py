@@ -60,7 +60,7 @@ def scores(model: Model, queries: jax.Array, record: Record) -> jax.Array:
 def pathwise_release(model: Model, family: Family, xi: jax.Array, eta: jax.Array, record: Record) -> jax.Array:
     """Jᵀ∇_z log p(x_i | z), averaged over draws, (p,).
 
-    Draw by draw: as one more axis of every array they cost six times as much on a CPU, where short inner axes are slow.
+    Draw by draw: as one more, short inner axis of every array they are much slower on a CPU.
     """
 
     def of_draw(draw: jax.Array) -> jax.Array:
