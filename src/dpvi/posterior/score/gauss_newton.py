@@ -6,7 +6,7 @@ p(z), a step solves
     P δ = ∇log p(z) + Aᵀ W (b̄ − m(z)),      P = −∇²log p(z) + Aᵀ W A
 
 (negative curvature of the prior counts as none) and is halved until log p − ½ (b̄ − m)ᵀ W (b̄ − m) does not fall. The
-answer is N(ẑ, P⁻¹) at the end.
+answer is N(ẑ, P⁻¹ + δδᵀ) at the end, δ the step that would have come next: nothing where it converged.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dpvi.posterior.score.model import Moments, ScoreModel, Simulated
 _MAX_EVALUATIONS = 60
 _TOLERANCE = 1e-6  # of δᵀPδ: a thousandth of a standard deviation
 _CLOSE = 1e-2  # a tenth of one, where simulation of discrete records leaves steps in m(z)
+_USABLE = 1.0  # one: an answer that is not quite found, but says so
 _SMALLEST_STEP = 1e-4
 _ELEMENTS_AT_ONCE = 2**24  # of clipped scores, which bounds how many runs are solved side by side
 
@@ -35,13 +36,22 @@ class GaussNewton(NamedTuple):
     """The Gaussian answer in float64, and how it was reached."""
 
     mean: np.ndarray  # ẑ
-    covariance: np.ndarray  # P⁻¹
+    covariance: np.ndarray  # P⁻¹ + δδᵀ
     decrement: float  # δᵀPδ of the last step: the squared distance it would still move, in standard deviations
     evaluations: int
 
     @property
     def converged(self) -> bool:
-        return bool(np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance)) and self.decrement < _CLOSE)
+        return self._reached(_CLOSE)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the covariance can account for what is missing to the answer."""
+        return self._reached(_USABLE)
+
+    def _reached(self, decrement: float) -> bool:
+        finite = np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance))
+        return bool(finite and self.decrement < decrement)
 
 
 class Point(NamedTuple):
@@ -67,7 +77,7 @@ def gauss_newton(
     seed: int | None = None,
     population: Population | None = None,
 ) -> GaussNewton:
-    """The Gaussian N(ẑ, P⁻¹) for ``blocks``, from ``start`` (the prior's centre where not given).
+    """The Gaussian around ẑ for ``blocks``, from ``start`` (the prior's centre where not given).
 
     ``population`` is what ``scores.population(trace.histograms)`` gives; it may be left out where no histogram is
     needed.
@@ -146,7 +156,7 @@ def _solve(
     nowhere = _State(identity, jnp.zeros_like(start), jnp.full((), jnp.inf), jnp.ones(()), jnp.zeros((), jnp.int32))
     final = jax.lax.while_loop(unfinished, attempt, nowhere)
     precision, _ = quadratic(scores, target, final.point)
-    covariance = jnp.linalg.inv(precision)
+    covariance = jnp.linalg.inv(precision) + jnp.outer(final.step, final.step)
     return final.point.z, (covariance + covariance.T) / 2, jnp.abs(final.decrement), final.evaluations
 
 
