@@ -77,14 +77,32 @@ def _make(options: argparse.Namespace) -> Plan:
 def _settings(plan: Plan) -> list[str]:
     lines = []
     for release in plan.releases:
+        scale = f"{release.noise_scale:.6g} (noise multiplier times clip norm {release.clip_norm:g})"
+        clips_otherwise = release.name == "gradients" and plan.clipping is not None
         lines += [
             f"release            {release.name}",
             f"  noise multiplier {release.noise_multiplier:.6g}",
-            f"  noise scale      {release.noise_scale:.6g} (noise multiplier times clip norm {release.clip_norm:g})",
+            *(_clipping(plan) if clips_otherwise else [f"  noise scale      {scale}"]),
             f"  sampling rate    {release.sampling_rate:g}",
             f"  count            {release.count}",
         ]
     return lines
+
+
+def _clipping(plan: Plan) -> list[str]:
+    """How gradients are clipped, and the noise that goes with it, where not by one norm."""
+    from dpvi.core.clipping import PerLayer
+
+    sigma, clipping = plan.noise_multiplier, plan.clipping
+    assert clipping is not None
+    if isinstance(clipping, PerLayer):
+        rows = zip(clipping.patterns, clipping.norms, clipping.noise_scales(sigma), strict=True)
+        return [f"  layer            {name}: clip norm {norm:g}, noise scale {scale:.6g}" for name, norm, scale in rows]
+    return [
+        f"  clip norm        from {plan.clip_norm:g} on, follows the {clipping.target_quantile:g} quantile",
+        f"  noise scale      {clipping.gradient_noise_multiplier(sigma):.6g} times the clip norm of the step; "
+        f"{clipping.count_noise(sigma):.6g} records on the count of unclipped records",
+    ]
 
 
 def _comparison(plan: Plan) -> list[str]:
