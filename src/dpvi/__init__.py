@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpvi.core.clipping import PerLayer, QuantileClipping
     from dpvi.core.columns import Constant, Levels, Numeric, OneHot
     from dpvi.core.driver import Directive, Released
     from dpvi.core.guarantee import Guarantee
@@ -45,10 +46,12 @@ __all__ = [
     "Natural",
     "Numeric",
     "OneHot",
+    "PerLayer",
     "Plan",
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "QuantileClipping",
     "Released",
     "Result",
     "Schedule",
@@ -81,6 +84,7 @@ _PACKAGES = (
 )
 
 _HOMES = {
+    "dpvi.core.clipping": ("PerLayer", "QuantileClipping"),
     "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
     "dpvi.core.driver": ("Directive", "Released"),
     "dpvi.core.guarantee": ("Guarantee",),

@@ -89,7 +89,7 @@ class Posterior:
         """Draws of z, (num_samples, d)."""
         if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
             raise ValueError(f"num_samples must be a whole number of at least 1, got {num_samples!r}.")
-        return self.distribution.sample(_key(key), int(num_samples))
+        return self.distribution.sample(given_or_fresh_key(key), int(num_samples))
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
@@ -142,7 +142,7 @@ class Posterior:
             raise TypeError(
                 "predict needs the NumPyro model function: models built from log densities cannot simulate."
             )
-        draw_key, predict_key = jax.random.split(_key(key))
+        draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
         draws = self.sample(num_samples, draw_key)
         with jax.numpy_dtype_promotion("standard"):
             seen = handlers.trace(handlers.seed(function, predict_key)).get_trace(*args, **kwargs)
@@ -156,7 +156,7 @@ class Posterior:
         return to_arviz(self.sample(num_samples, key))
 
 
-def _key(key: jax.Array | None) -> jax.Array:
+def given_or_fresh_key(key: jax.Array | None) -> jax.Array:
     """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
     if key is not None:
         if not hasattr(key, "dtype"):
@@ -167,7 +167,7 @@ def _key(key: jax.Array | None) -> jax.Array:
 
 def _fixed(key: jax.Array | None) -> jax.Array:
     """A given key, or always the same one, so that printing a summary twice prints the same numbers."""
-    return jax.random.key(0) if key is None else _key(key)
+    return jax.random.key(0) if key is None else given_or_fresh_key(key)
 
 
 def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:

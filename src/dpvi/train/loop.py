@@ -33,7 +33,7 @@ class Run:
         rows = 2 * sizes.parameters + sizes.queries + sizes.release
         self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1), sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
-        draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
+        draw = make_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}

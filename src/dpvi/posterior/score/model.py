@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from dpvi.core import validation
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import Plan
+from dpvi.models.base import ModelError
 from dpvi.models.covariates import (
     Population,
     check_columns,
@@ -104,6 +105,13 @@ class ScoreModel:
 
     def __post_init__(self) -> None:
         columns = self.plan.covariates
+        if self.plan.clipping is not None:
+            raise ModelError(
+                [
+                    "The score posterior simulates releases that are clipped to one fixed norm, with noise "
+                    "of one size, and this plan clips by layers or adapts its clip norm."
+                ]
+            )
         law = (
             self.covariates
             if columns is None or self.covariates is not None
