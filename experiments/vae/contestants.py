@@ -92,8 +92,8 @@ def not_private(problem: Problem, settings: Settings) -> Callable[[int], Trained
         with jax.numpy_dtype_promotion("standard"):  # NumPyro's own code mixes kinds of numbers
             return inference.update(state, batch)[0], key
 
-    @jax.jit
-    def epoch(state: Any, key: jax.Array, stop: jax.Array) -> Any:
+    @partial(jax.jit, static_argnames="stop")  # an accelerator repeats a loop faster that need not ask when to end
+    def epoch(state: Any, key: jax.Array, stop: int) -> Any:
         shuffling, pixels = jax.random.split(key)
         order = jax.random.permutation(shuffling, len(problem.train))
         return jax.lax.fori_loop(0, stop, partial(one, order=order), (state, pixels))[0]
@@ -105,7 +105,7 @@ def not_private(problem: Problem, settings: Settings) -> Callable[[int], Trained
         jax.block_until_ready(state)
         started = time.perf_counter()
         for index, first in enumerate(range(0, num_steps, per_epoch)):
-            state = epoch(state, jax.random.fold_in(key, 1 + index), min(per_epoch, num_steps - first))
+            state = epoch(state, jax.random.fold_in(key, 1 + index), stop=min(per_epoch, num_steps - first))
         jax.block_until_ready(state)
         return Trained(time.perf_counter() - started, inference.get_params(state))
 
