@@ -179,3 +179,13 @@ def test_an_autoguide_can_be_used_for_one_fit_after_another():
     guide = AutoNormal(mean)
     first, second = (fit(guide=guide).trace.final for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_several_data_sets_side_by_side_equal_single_runs_with_their_seeds(fitted_mean):
+    stacked = np.stack([Y, Y[::-1] + 1.0])
+    first, second = dpvi.fit_many(mean, stacked, PLAN, guide=mean_guide, seeds=[1, 1], progress=False)
+    np.testing.assert_allclose(first.trace.iterates, fitted_mean.trace.iterates, rtol=1e-4, atol=1e-5)
+    assert np.abs(second.trace.final - first.trace.final).max() > 1e-3
+    assert isinstance(first.posterior(), GuidePosterior)
+    with pytest.raises(ValueError, match="takes the place of family"):
+        dpvi.fit_many(mean, stacked, PLAN, guide=mean_guide, family=dpvi.FullRank(), progress=False)

@@ -135,6 +135,7 @@ def fit_many(
     family: Family = MeanField(),
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
+    guide: Any = None,
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
@@ -164,7 +165,12 @@ def fit_many(
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
+    if guide is not None:
+        refuse_beside_a_guide(family, estimator, covariate_law)
+        algorithm, _, _ = prepare_guided(model, guide, first, plan, estimator, optimizer, None)
+        scores = None
+    else:
+        algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     by_set = [streams(key) for key in keys]
     locations = [start(algorithm, initial_location, set_streams) for set_streams in by_set]
