@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import optax
 import pytest
 from numpyro.infer import Predictive
@@ -15,6 +16,7 @@ from support.small_models import exact_plan, logistic, private_plan
 import dpvi
 from dpvi.core.validation import FallbackWarning
 from dpvi.families.guide import GuideFamily
+from dpvi.fitting import run_within_memory
 from dpvi.gradients.guided import Guided
 from dpvi.posterior.guided import GuidePosterior
 
@@ -179,3 +181,46 @@ def test_an_autoguide_can_be_used_for_one_fit_after_another():
     guide = AutoNormal(mean)
     first, second = (fit(guide=guide).trace.final for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_a_batch_that_does_not_fit_in_memory_says_what_to_do_and_no_size(monkeypatch):
+    def exhausted(*_, **__):
+        return jax.jit(lambda: jnp.ones(2**44, jnp.float32))().block_until_ready()  # 64 TiB: the device's own error
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match=str(2**46)):
+        exhausted()
+    monkeypatch.setattr(dpvi.fitting, "Run", lambda *_, **__: exhausted)
+    with pytest.raises(MemoryError, match="microbatch_size") as caught:
+        fit()
+    assert "sampling_rate" in str(caught.value)
+    assert caught.value.__context__ is None
+    with pytest.raises(MemoryError, match="fewer data sets"):
+        dpvi.fit_many(mean, Y[None], PLAN, guide=mean_guide, progress=False)
+
+
+def test_other_errors_of_the_device_are_passed_on():
+    def broken():
+        raise jax.errors.JaxRuntimeError("INTERNAL: broken")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        run_within_memory("do nothing", broken)
+
+
+def test_a_guide_that_misses_a_site_and_a_local_latent_without_a_guide_are_refused_with_a_remedy():
+    def empty_guide(y):
+        numpyro.param("location", 0.0)
+
+    with pytest.raises(dpvi.ModelError, match=r"misses 'centre'; add it"):
+        fit(guide=empty_guide)
+    with pytest.raises(dpvi.ModelError, match=r"pass one with guide="):
+        dpvi.fit(vae, PIXELS, PLAN, progress=False)
+
+
+def test_several_data_sets_side_by_side_equal_single_runs_with_their_seeds(fitted_mean):
+    stacked = np.stack([Y, Y[::-1] + 1.0])
+    first, second = dpvi.fit_many(mean, stacked, PLAN, guide=mean_guide, seeds=[1, 1], progress=False)
+    np.testing.assert_allclose(first.trace.iterates, fitted_mean.trace.iterates, rtol=1e-4, atol=1e-5)
+    assert np.abs(second.trace.final - first.trace.final).max() > 1e-3
+    assert isinstance(first.posterior(), GuidePosterior)
+    with pytest.raises(ValueError, match="takes the place of family"):
+        dpvi.fit_many(mean, stacked, PLAN, guide=mean_guide, family=dpvi.FullRank(), progress=False)

@@ -22,7 +22,7 @@ from numpyro.optim import Minimize, _NumPyroOptim
 
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure
-from dpvi.fitting import make_result, start
+from dpvi.fitting import make_result, run_within_memory, start
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
@@ -223,7 +223,8 @@ class DPSVI:
         self._begun, self._next_step = True, self.plan.num_steps
         begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
-        trace = run(ready.records, ready.streams, begin, progress=progress_bar)[0]
+        remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
+        trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
         result = make_result(ready.algorithm, trace, record_structure(ready.records), ready.seed)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)

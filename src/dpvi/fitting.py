@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ import optax
 
 from dpvi.core.driver import Driver
 from dpvi.core.plan import HISTOGRAMS, Plan
+from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.data.records import as_records, record_structure
 from dpvi.families import Family, MeanField
@@ -123,7 +124,8 @@ def fit(
     histograms = _histograms(algorithm, records, key)
     if scores is not None:
         driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-    trace = Run(algorithm)(records, run_streams, state, driver=driver, progress=progress)[0]
+    remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
+    trace = run_within_memory(remedy, Run(algorithm), records, run_streams, state, driver=driver, progress=progress)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), record_structure(records), seed, scores)
 
 
@@ -135,6 +137,7 @@ def fit_many(
     family: Family = MeanField(),
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
+    guide: Any = None,
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
@@ -164,7 +167,12 @@ def fit_many(
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
+    if guide is not None:
+        refuse_beside_a_guide(family, estimator, covariate_law)
+        algorithm, _, _ = prepare_guided(model, guide, first, plan, estimator, optimizer, None)
+        scores = None
+    else:
+        algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     by_set = [streams(key) for key in keys]
     locations = [start(algorithm, initial_location, set_streams) for set_streams in by_set]
@@ -174,7 +182,8 @@ def fit_many(
         _histograms(algorithm, jax.tree.map(lambda leaf, i=i: leaf[i], stacked), keys[i]) for i in range(num_sets)
     ]
     driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(part) for part in counts])
-    traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, driver=driver, progress=progress)
+    run, remedy = Run(algorithm, lanes=num_sets), "give fit_many fewer data sets at a time"
+    traces = run_within_memory(remedy, run, stacked, lane_streams, state, driver=driver, progress=progress)
     structure = record_structure(first)
     return [
         make_result(
@@ -182,6 +191,23 @@ def fit_many(
         )
         for i, trace in enumerate(traces)
     ]
+
+
+def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: Any, **options: Any) -> list[Trace]:
+    """Call ``run``; where the device's memory ends, say what to do.
+
+    The device's own message names sizes of arrays, which follow from the number of records: it is not passed on.
+    """
+    try:
+        return run(*arguments, **options)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+    # outside of the handler, so that this error does not carry the other along
+    raise MemoryError(
+        "A batch must fit into the device's memory, but did not; nothing was released. To hold less at a time, "
+        f"{remedy}: time and memory change, the mechanism does not. Or make a plan with a smaller sampling_rate."
+    )
 
 
 def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarray | None:
