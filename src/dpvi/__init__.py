@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result
-    from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate
+    from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate, plan_together
     from dpvi.synthetic import synthesize
 
 __version__ = "0.1.0"
@@ -65,6 +65,7 @@ __all__ = [
     "from_functions",
     "plan",
     "plan_nonprivate",
+    "plan_together",
     "synthesize",
     "validate",
 ]
@@ -100,7 +101,7 @@ _HOMES = {
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result"),
-    "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate"),
+    "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate", "plan_together"),
     "dpvi.synthetic": ("synthesize",),
 }
 

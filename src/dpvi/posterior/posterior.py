@@ -66,6 +66,8 @@ class Posterior:
     ----------
     distribution
         The distribution of unconstrained z.
+    bijections
+        The map from z to the parameters.
     method
         How it was obtained from the trace.
     guarantee
@@ -78,10 +80,10 @@ class Posterior:
         self.distribution = distribution
         self.method = method
         self.guarantee = guarantee
-        self._bijections = bijections
+        self.bijections = bijections
 
     def __repr__(self) -> str:
-        return f"Posterior(method={self.method!r}, dimension={self._bijections.dimension})"
+        return f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
@@ -91,16 +93,16 @@ class Posterior:
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
-        draws = jax.vmap(self._bijections.constrain)(self.sample_unconstrained(num_samples, key))
-        order = [site.name for site in getattr(self._bijections, "sites", ())]  # vmap sorts names; models order them
+        draws = jax.vmap(self.bijections.constrain)(self.sample_unconstrained(num_samples, key))
+        order = [site.name for site in getattr(self.bijections, "sites", ())]  # vmap sorts names; models order them
         return {name: draws[name] for name in sorted(draws, key=order.index)} if set(order) == set(draws) else draws
 
     def log_prob(self, z: Any) -> jax.Array:
         """Log density of unconstrained ``z``: a scalar for one vector, a vector for rows."""
         z = jnp.asarray(z)
-        if z.ndim not in (1, 2) or z.shape[-1] != self._bijections.dimension:
+        if z.ndim not in (1, 2) or z.shape[-1] != self.bijections.dimension:
             raise ValueError(
-                f"z must be a vector of {self._bijections.dimension} numbers, or rows of such, got shape {z.shape}."
+                f"z must be a vector of {self.bijections.dimension} numbers, or rows of such, got shape {z.shape}."
             )
         return self.distribution.log_prob(z) if z.ndim == 1 else jax.vmap(self.distribution.log_prob)(z)
 

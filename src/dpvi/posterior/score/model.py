@@ -37,6 +37,7 @@ from dpvi.models.base import ModelError
 from dpvi.models.covariates import (
     Population,
     check_columns,
+    drawn_populations,
     histogram_law,
     public_population,
     released_population,
@@ -148,6 +149,11 @@ class ScoreModel:
         if declared is None or self.counts_covariates:
             raise ValueError("This plan pays for histograms, which hold the population; pass those of the trace.")
         return public_population(declared)
+
+    def populations(self, histograms: Any, count: int, seed: int) -> list[Population]:
+        """:meth:`population` and others that the noise of its histograms allows; one where no law is uncertain."""
+        found = self.population(histograms)
+        return drawn_populations(self.plan, found, count, seed) if self.counts_covariates else [found]
 
     @property
     def enumerates(self) -> bool:
