@@ -28,7 +28,7 @@ from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
 from dpvi.preparation import prepare_guided
-from dpvi.train.draws import later_pass, make_draws
+from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm, State, private_step, sizes_of
 
@@ -297,7 +297,7 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
     """(records, state, step) -> state: the step of :class:`~dpvi.train.loop.Run`, one at a time."""
     sizes, dtype = sizes_of(algorithm), jnp.zeros(()).dtype
     eta_shape = (algorithm.estimator.num_draws, sizes.base)
-    draw = jax.jit(make_draws(algorithm.sampler, sizes.noise, eta_shape, dtype))
+    draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, dtype)
 
     @jax.jit
     def take(records: Any, state: State, draws: Any, sampling: jax.Array, step: jax.Array) -> State:

@@ -15,7 +15,7 @@ from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
 from dpvi.train.chunk import Layout, make_chunk, make_layout
-from dpvi.train.draws import make_draws
+from dpvi.train.draws import compiled_draws
 from dpvi.train.recorder import Recorder, Totals
 from dpvi.train.step import Algorithm, Row, State, sizes_of
 
@@ -33,11 +33,10 @@ class Run:
         rows = 2 * sizes.parameters + sizes.queries + sizes.release
         self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1), sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
-        draw = make_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}
-        self._draw = jax.jit(draw)
+        self._draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._must_be_careful = False
 
