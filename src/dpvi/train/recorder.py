@@ -147,7 +147,7 @@ class Recorder:
         self._clip_norms = np.zeros((num_lanes, layout.num_steps), dtype) if sizes.counts else None
         p, queries, release = sizes.rows
         self._wanted = SecondOrder(
-            moments=self.thinning > 1 and queries <= MAX_MOMENT_DIMENSION,
+            moments=self.thinning > 1 and 0 < queries <= MAX_MOMENT_DIMENSION,  # a guide has no query points
             curvature=release == p <= MAX_CURVATURE_DIMENSION,
         )
         self._moments = _Groups(layout.num_blocks, num_lanes, queries * (queries + release))
