@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import Predictive
@@ -19,6 +20,7 @@ from dpvi.families.guide import GuideFamily
 from dpvi.fitting import run_within_memory
 from dpvi.gradients.guided import Guided
 from dpvi.posterior.guided import GuidePosterior
+from dpvi.train import recorder
 
 PLAN = private_plan(20)
 Y = np.random.default_rng(1).normal(0.4, 1.0, 97)
@@ -86,6 +88,30 @@ def test_local_latents_give_parameters_and_predictions(fitted_vae):
         assert predictive(jax.random.key(0), jnp.asarray(PIXELS[:3], jnp.float32))["x"].shape == (4, 3, PIXELS.shape[1])
     assert list(posterior.sample(3)) == ["shift"]  # codes belong to records
     assert fitted_vae.trace.queries.shape[1] == 1
+
+
+def test_rows_too_many_to_keep_are_thinned_and_the_posterior_stays(monkeypatch):
+    """Without global latents there are no query points, and no moments of them to sum when rows are dropped."""
+
+    def model(y):
+        location = numpyro.param("location", 0.0)
+        with numpyro.plate("records", y.shape[0]):
+            code = numpyro.sample("code", dist.Normal(location, 1.0))
+            numpyro.sample("y", dist.Normal(code, 1.0), obs=y)
+
+    def guide(y):
+        slope = numpyro.param("slope", 0.5)
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("code", dist.Normal(slope * y, 0.7))
+
+    whole = fit(model, guide=guide)
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", whole.trace.iterates.nbytes)
+    thinned = fit(model, guide=guide)
+    assert whole.trace.queries.shape[1] == 0
+    assert thinned.trace.thinning == 2
+    assert thinned.trace.online_moments is None
+    np.testing.assert_array_equal(thinned.trace.iterates, whole.trace.iterates[::2])
+    assert thinned.posterior().params == whole.posterior().params
 
 
 def test_a_result_reloads_without_data(fitted_vae, tmp_path):
