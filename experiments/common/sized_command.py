@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import jax
 
 QUICK = "quick"
+_LISTS = re.compile(r"\[[^\[\]{}\"]*\]")  # of numbers and truth values: one line each
 # "exact": what ε needs when one record is added or removed. "published": when one is replaced by another, as in the
 # published programs of Adult and the full-rank study; about twice the noise.
 ADJACENCIES: Mapping[str, str] = {"exact": "add_remove", "published": "substitute"}
@@ -122,10 +124,13 @@ def command(module: str, size: str, options: Mapping[str, str] = {}) -> str:
 
 
 def write_json(content: dict[str, Any], folder: Path) -> None:
-    """``results.json`` in ``folder``; the text is made first, so that a NaN leaves the file as it was."""
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    """``results.json`` in ``folder``, a list of numbers on one line.
+
+    The text is made first, so that a NaN leaves the file as it was.
+    """
+    text = _LISTS.sub(lambda found: " ".join(found.group().split()), json.dumps(content, indent=1, allow_nan=False))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(text, encoding="utf-8")
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
 
 
 def keeper(folder: Path, say: Callable[[dict[str, Any]], str]) -> Callable[[dict[str, Any]], None]:

@@ -24,7 +24,8 @@ _LEGEND = (
     "regression (`dpvi.plan_together`), synthetic data sets are drawn from the joint posterior, a Poisson regression "
     "is fitted to each and pooled by T = (1 + 1/M) B − U. *Coverage*: share of the true coefficients inside their "
     f"{100 * LEVEL:.0f} % intervals, ± its standard error over cohorts; a cohort without an answer covers nothing. "
-    "*Error*: root mean square of estimate minus truth. *Fell back*: coefficients whose T was not positive."
+    "*Error*: root mean square of estimate minus truth; *bias*: of its mean over cohorts; *spread*: its standard "
+    "deviation over cohorts. *Fell back*: coefficients whose T was not positive."
 )
 
 
@@ -63,7 +64,10 @@ def coverage_section(content: dict[str, Any]) -> list[str]:
     rows = stored["cohorts"]
     found = {method: outcome(rows, method) for method in (RECORDS, *METHODS)}
     lines = ["## Coverage of intervals from synthetic data", "", _LEGEND, "", _settings(stored), ""]
-    lines += ["| posterior | coverage | half width | error | fell back | no answer |", "| --- " * 6 + "|"]
+    lines += [
+        "| posterior | coverage | half width | error | bias | spread | fell back | no answer |",
+        "| --- " * 8 + "|",
+    ]
     lines += [f"| {TITLES[method]} | {' | '.join(_cells(each))} |" for method, each in found.items()]
     lines += ["", _verdict(found), "", "| coefficient | truth | " + " | ".join(found) + " | half width, score |"]
     lines += ["| --- " * (len(found) + 3) + "|"]
@@ -107,11 +111,13 @@ def coverage_figure(content: dict[str, Any], path: Path) -> None:
 def _cells(each: Outcome) -> list[str]:
     shares = each.covered.mean(axis=1)
     answered = np.isfinite(each.error).all(axis=1)
-    error = np.sqrt(np.mean(each.error[answered] ** 2)) if answered.any() else np.inf
+    errors = each.error[answered] if answered.any() else np.full((1, each.error.shape[1]), np.nan)
     return [
         f"{100 * shares.mean():.1f} ± {100 * standard_error(shares.tolist()):.1f} %",
         f"{_answered(each.half_width).mean():.3f}",
-        f"{error:.3f}",
+        f"{np.sqrt(np.mean(errors**2)):.3f}",
+        f"{np.sqrt(np.mean(errors.mean(axis=0) ** 2)):.3f}",
+        f"{errors.std(axis=0).mean():.3f}",
         f"{100 * each.fell_back:.0f} %",
         f"{each.num_failed} of {len(shares)}",
     ]

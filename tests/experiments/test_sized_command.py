@@ -56,6 +56,7 @@ def test_results_are_gone_on_with_and_refused_under_other_settings(tmp_path):
 
 def test_a_number_that_is_none_leaves_the_file_as_it_was(tmp_path):
     shared.write_json({"cells": [1.0]}, tmp_path)
+    assert '"cells": [ 1.0 ]' in (tmp_path / "results.json").read_text()
     with pytest.raises(ValueError, match="not JSON compliant"):
         shared.write_json({"cells": [float("nan")]}, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == {"cells": [1.0]}
