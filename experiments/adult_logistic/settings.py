@@ -8,6 +8,7 @@ from typing import Any
 
 import dpvi
 from dpvi.gradients import Estimator
+from experiments.common.sized_command import ADJACENCIES
 
 VARIANTS: Mapping[str, Estimator] = {
     "vanilla": dpvi.Vanilla(),
@@ -28,9 +29,6 @@ PUBLISHED_CLIP_NORMS: Mapping[str, float] = {
 }
 
 CLIPPINGS = ("published", "simulated")
-# "exact": what ε needs when one record is added or removed. "published": when one is replaced by another, as in the
-# published program, whose accountant and ours agree to six digits there; about twice the noise.
-ADJACENCIES: Mapping[str, str] = {"exact": "add_remove", "published": "substitute"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,8 @@ class Settings:
     slope_threshold, num_candidates
         Largest drift over a converged tail, and how many starting points of a tail are tried.
     noise
-        A key of :data:`ADJACENCIES`.
+        A key of :data:`~experiments.common.sized_command.ADJACENCIES`; with ``"published"`` the published accountant
+        and ours agree to six digits.
     first_seed
         Repeat k runs with seed ``first_seed + k``, whatever the variant and ε.
     simulated_records

@@ -20,7 +20,8 @@ from dpvi.privacy import PrivacyWarning
 from experiments.adult_logistic.problem import Problem, logistic_regression
 from experiments.adult_logistic.releases import rule_clip_norm, simulated_clip_norms
 from experiments.adult_logistic.scores import score
-from experiments.adult_logistic.settings import ADJACENCIES, PUBLISHED_CLIP_NORMS, VARIANTS, Settings
+from experiments.adult_logistic.settings import PUBLISHED_CLIP_NORMS, VARIANTS, Settings
+from experiments.common.sized_command import ADJACENCIES
 
 _RULE_RECORDS = 30_000  # a declared size for simulated tables, not read from the records
 

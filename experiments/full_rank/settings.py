@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import dpvi
 from dpvi.families import Family
 from dpvi.gradients import Estimator
+from experiments.common.sized_command import ADJACENCIES
 
 
 class Method(NamedTuple):
@@ -24,10 +25,6 @@ METHODS: Mapping[str, Method] = {
     "aligned": Method("full rank, aligned", dpvi.FullRank(), dpvi.Aligned()),
     "low_rank": Method("low rank (10), aligned", dpvi.LowRank(10), dpvi.Aligned()),
 }
-
-# "exact": what ε needs when one record is added or removed. "published": when one is replaced by another, as in the
-# published program; about twice the noise.
-ADJACENCIES: Mapping[str, str] = {"exact": "add_remove", "published": "substitute"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Settings:
     num_records
         N of the training and of the test part.
     noise
-        A key of :data:`ADJACENCIES`.
+        A key of :data:`~experiments.common.sized_command.ADJACENCIES`.
     first_seed, data_seed
         Repeat k runs with seed ``first_seed + k``; data and the common start are the same for all of them.
     """

@@ -14,6 +14,7 @@ import optax
 import dpvi
 from dpvi.core.plan import Plan
 from dpvi.posterior import Result
+from experiments.common.sized_command import ADJACENCIES
 from experiments.full_rank.problem import (
     Problem,
     common_start,
@@ -22,7 +23,7 @@ from experiments.full_rank.problem import (
     nonprivate_score,
     predictive_score,
 )
-from experiments.full_rank.settings import ADJACENCIES, METHODS, Settings
+from experiments.full_rank.settings import METHODS, Settings
 
 
 class Cell(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.generative_model.cells import WIDE
+from experiments.generative_model.coverage_report import coverage_figure
 from experiments.generative_model.downstream import METHODS
 from experiments.generative_model.findings import downstream_groups
 from experiments.generative_model.report import ordered
@@ -39,6 +40,7 @@ def figures(content: dict[str, Any], folder: Path) -> None:
         _curves(census, folder / "census.png")
     if content["downstream"]:
         _downstream(content, folder / "downstream.png")
+    coverage_figure(content, folder / "coverage.png")
 
 
 def _panels(columns: int = 2) -> tuple[Any, list[Any]]:

@@ -18,7 +18,7 @@ VARIANTS: Mapping[str, Estimator] = {
 }
 CLIP_NORMS: Mapping[str, float] = {"vanilla": 2.0, "preconditioned": 4.0, "aligned": 2.0}
 NATURAL_VARIANTS = ("natural", "aligned_natural")
-PARTS = ("robustness", "epochs", "downstream", "census", "natural")
+PARTS = ("robustness", "epochs", "downstream", "census", "natural", "coverage")
 CENSUSES = ("income", "poverty")
 
 

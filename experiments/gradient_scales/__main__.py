@@ -1,48 +1,32 @@
-"""``python -m experiments.gradient_scales [--quick] [--data DIR] [--output DIR]``."""
+"""``python -m experiments.gradient_scales``: how large the two parts of a record's gradient are."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from experiments.adult_logistic.problem import make_problem
+from experiments.common import sized_command as shared
 from experiments.gradient_scales.report import figure, table
-from experiments.gradient_scales.study import Settings, study
+from experiments.gradient_scales.study import SIZES, study
 
-QUICK = Settings(num_draws=2, simulated_records=2000)
-SIZES = {"full": Settings(num_draws=200), "gpu": Settings(num_draws=200), "small": Settings()}
+_MODULE = "experiments.gradient_scales"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="How large the two parts of a record's gradient are.")
-    parser.add_argument("--quick", action="store_true", help="few draws on simulated records")
-    parser.add_argument(
-        "--size", choices=tuple(SIZES), default="small", help="200 draws for full and gpu, 20 for small"
-    )
-    parser.add_argument(
-        "--data", type=Path, default=None, help="folder with Adult (default: DPVI_DATA, then the cache)"
-    )
+    """Run the command; it takes seconds, so it starts anew each time."""
+    parser = shared.sized_parser(_MODULE, __doc__, SIZES, data="Adult")
     parser.add_argument("--download", action="store_true", help="fetch Adult where it is missing")
-    parser.add_argument("--output", type=Path, default=None, help="folder of the results (default: beside this file)")
-    options = parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    size = shared.size_of(given)
     started = time.perf_counter()
-    settings = QUICK if options.quick else SIZES[options.size]
-    problem = make_problem(settings.simulated_records, options.data, options.download)
-    content = study(problem, settings)
-    content["data"], content["num_records"] = problem.name, len(problem.labels)
-    size = "" if options.size == "small" else f" --size {options.size}"
-    content["command"] = "python -m experiments.gradient_scales" + (" --quick" if options.quick else size)
+    problem = make_problem(SIZES[size].simulated_records, given.data, given.download)
+    content = study(problem, SIZES[size])
+    content |= {"data": problem.name, "num_records": len(problem.labels), "command": shared.command(_MODULE, size)}
     content["seconds"] = round(time.perf_counter() - started, 1)
-    output = options.output or Path(__file__).parent / ("results_quick" if options.quick else "results")
-    text = table(content)
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "results.json").write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
-    (output / "table.md").write_text(text, encoding="utf-8")
+    output = given.output or shared.results_folder(_MODULE, size)
+    shared.finish(content, output, table)
     figure(content, output / "norms.png")
-    print(text)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,14 @@ class Settings:
     num_draws: int = 20
     simulated_records: int | None = None
     seed: int = 123
+
+
+SIZES: Mapping[str, Settings] = {
+    "full": Settings(num_draws=200),
+    "gpu": Settings(num_draws=200),
+    "small": Settings(),
+    "quick": Settings(num_draws=2, simulated_records=2000),
+}
 
 
 def points(problem: Problem, settings: Settings) -> dict[str, Optimum]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,12 @@ import pytest
 
 from dpvi.data.schema import Design, Schema
 from dpvi.evaluate import mpae
+from dpvi.privacy.accounting import plan_epsilon
+from dpvi.privacy.together import own_releases
 from experiments.generative_model import __main__ as command
 from experiments.generative_model import cells as cells_module
-from experiments.generative_model import cohort, downstream, study
+from experiments.generative_model import cohort, coverage_report, downstream, study
+from experiments.generative_model import coverage as coverage_study
 from experiments.generative_model.cells import Cell, cells_of, downstream_cells
 from experiments.generative_model.census import income_schema
 from experiments.generative_model.findings import CLAIMS, coverage, difference, findings, settings_of
@@ -145,9 +148,62 @@ def test_settings_refuse_what_gives_no_spread():
         Settings(num_repeats=5, repeats_at_once=2)
 
 
+def test_a_cohort_without_an_answer_covers_nothing_and_the_verdict_follows_the_numbers():
+    truth = cohort.true_coefficients()
+
+    def answer(shift, half_width):
+        return {"estimate": (truth + shift).tolist(), "half_width": [half_width] * len(truth), "fell_back": 0}
+
+    good = {method: answer(0.1, 0.2) for method in ("records", *coverage_study.METHODS)} | {"seconds": 1.0}
+    rows = [good | {"last": answer(0.1, 0.05)}, good | {"score": {"failed": "no answer"}}, good, good]
+    share = coverage_report.outcome(rows, "score").covered.mean(axis=1)
+    assert share.tolist() == [1, 0, 1, 1]
+    stored = {"settings": asdict(coverage_study.coverage_settings("quick")), "cohorts": rows}
+    text = "\n".join(coverage_report.coverage_section({"coverage": stored, "machine": "a machine"}))
+    assert "NOT reached (75.0 %)" in text
+    assert "do not cover: seen (75.0 %)" in text
+    stored["cohorts"] = [good | {"score": answer(0.1, 0.2)}] * 19 + [good | {"score": answer(0.3, 0.2)}]
+    text = "\n".join(coverage_report.coverage_section({"coverage": stored, "machine": "a machine"}))
+    assert ": reached (95.0 %)" in text
+    assert "NOT seen (100.0 %)" in text
+
+
+def test_both_runs_of_the_coverage_study_share_one_budget():
+    settings = coverage_study.coverage_settings("quick")
+    for measuring in (True, False):
+        plans = coverage_study.plans(settings, measuring=measuring)
+        releases = [release for plan in plans.values() for release in own_releases(plan)]
+        assert plan_epsilon(releases, 1 / settings.num_records) <= settings.epsilon * (1 + 1e-6)
+        assert len(releases) == 2 + measuring
+
+
+def test_the_coverage_part_runs_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    features = {name: cohort.FEATURES[name] for name in ("sex", "deprivation")}
+    monkeypatch.setattr(cohort, "FEATURES", features)
+    kept = (*features, cohort.RESPONSE)
+    monkeypatch.setattr(cohort, "SCHEMA", Schema({name: cohort.SCHEMA[name] for name in kept}))
+    monkeypatch.setattr(coverage_study, "plans", coverage_study.plans.__wrapped__)  # plans of all features are kept
+    arguments = ["--quick", "--output", str(tmp_path), "--part", "coverage"]
+    command.main(arguments)
+    content = json.loads((tmp_path / "results.json").read_text())
+    rows = content["coverage"]["cohorts"]
+    assert [each["cohort"] for each in rows] == [0, 1]
+    widths = {name: np.mean([each[name]["half_width"] for each in rows]) for name in ("records", "score")}
+    assert widths["score"] > widths["records"]  # privacy costs something, and the interval says so
+    monkeypatch.setattr(coverage_study, "of_group", lambda *_: pytest.fail("a cohort that was there ran again"))
+    command.main(arguments)
+    assert "Coverage of intervals" in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "coverage.png").exists()
+    monkeypatch.setattr(
+        command, "coverage_settings", lambda _: replace(coverage_study.coverage_settings("quick"), epsilon=2.0)
+    )
+    with pytest.raises(ValueError, match="other settings"):
+        command.main(arguments)
+
+
 def test_the_command_writes_its_files_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    pytest.importorskip("statsmodels")
     quick = replace(SIZES["quick"], num_steps=20, downstream_steps=20, num_components=2, num_datasets=2)
     monkeypatch.setitem(SIZES, "quick", quick)
     monkeypatch.setattr(cells_module, "CLIP_NORMS", {"aligned": 2.0})
