@@ -14,14 +14,15 @@ _METHODS = {"last": "last iterate", "average": "averaged"}
 
 def table(content: dict[str, Any]) -> str:
     """Markdown, from the JSON alone."""
-    settings = content["settings"]
+    settings, pymc = content["settings"], content["references"].get("PyMC")
     lines = [
         "# Accuracy on Abalone (poster of DP-ADVI)",
         "",
         f"Made by `{content['command']}` on {content['machine']}. {settings['num_steps']:,} steps, δ = "
         f"{settings['delta']:g}, ε for adding or removing a record, {settings['num_seeds']} runs, mean ± standard "
         f"error. Without privacy {content['references']['not private']:.3f} ({settings['reference_steps']:,} steps of "
-        f"the same program); the published program, with PyMC3's ADVI, {PUBLISHED_ACCURACY:.3f}.",
+        f"the same program); PyMC's ADVI {'not run' if pymc is None else f'{pymc:.3f}'}; the published program, with "
+        f"PyMC3's, {PUBLISHED_ACCURACY:.3f}.",
         "",
         "The poster gives curves and no numbers. Its ε is by advanced composition for replacing a record and its C "
         "acts after scaling by 1/κ, so ours is κ times its C, and its points do not lie where ours do.",
@@ -76,7 +77,8 @@ def figure(content: dict[str, Any], path: Path, method: str = "average") -> None
                     marker="o",
                     label=f"{symbol} = {value:g}",
                 )
-            axis.axhline(content["references"]["not private"], color="0.5", linestyle=":", label="not private")
+            for (label, reference), style in zip(content["references"].items(), (":", "--"), strict=False):
+                axis.axhline(reference, color="0.5", linestyle=style, label=label)
             axis.set(xscale="log", xlabel="ε", title=f"{name}, {'κ' if symbol == 'C' else 'C'} = {settings[fixed]:g}")
             axis.legend(fontsize=8)
         line[0].set_ylabel("test accuracy")

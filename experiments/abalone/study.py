@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,8 @@ from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.abalone.problem import Problem, accuracy, load, model
 from experiments.abalone.settings import ESTIMATORS, Settings
+
+_PYMC = Path(__file__).with_name("pymc.json")  # written by pymc_reference.py
 
 
 class Cell(NamedTuple):
@@ -59,6 +63,8 @@ def run_study(settings: Settings, content: dict[str, Any], keep: Callable[[dict[
         plan = dpvi.plan_nonprivate(settings.sampling_rate, settings.reference_steps)
         [result] = fit(problem, plan, "aligned", 1)
         content["references"]["not private"] = accuracies([result], "average", problem)[0]
+    if _PYMC.exists():
+        content["references"]["PyMC"] = float(np.mean(json.loads(_PYMC.read_text(encoding="utf-8"))["accuracies"]))
     done = {tuple(row[name] for name in Cell._fields) for row in content["cells"]}
     for cell in cells_of(settings):
         if cell in done:

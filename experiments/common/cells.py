@@ -56,6 +56,7 @@ def run_command(study: CellStudy, arguments: Sequence[str] | None = None) -> Pat
 
     with shared_programs():  # cells of one shape check the same model
         study.run(settings, content, keep)
+    keep(content)
     text = study.table(content)
     (output / "table.md").write_text(text, encoding="utf-8")
     print(text)
