@@ -171,6 +171,7 @@ def rounds_of(
                 continue
             seconds[name].append(answer["seconds"])
             losses[name].append(answer["log_loss"])
+        print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     return seconds, losses
 
 
