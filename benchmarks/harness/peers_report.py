@@ -129,6 +129,8 @@ def _goals(tasks: dict[str, Any]) -> list[tuple[str, ...]]:
             rows.append((f"{name}, {what}: ahead of every private peer", *_met(nearest, medians[nearest], 1.0)))
             if name == "logistic" and key == "milliseconds_per_step":
                 rows += [_fast(library, medians) for library in ("d3p", "Opacus") if _of(library, medians)]
+        if name == "vae":  # too few steps for its losses to say anything
+            continue
         best = min(peers, key=lambda who: peers[who]["test_log_loss"]["mean"])
         ours, theirs = (contestants[who]["test_log_loss"] for who in (OURS, best))
         rows.append(
