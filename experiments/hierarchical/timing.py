@@ -52,7 +52,7 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
             return draw(run_streams, np.arange(length, dtype=np.uint32))[0]
 
     drawn = draws()
-    steps = partial(chunk, state, records, run_streams, drawn, 0, 0, length, None)
+    steps = partial(chunk, state, records, run_streams, drawn, 0, None, 0, length)
     parts = {"draws": draws, "steps": lambda: steps().state}
     best = {name: min(_taken(part)[1] for _ in range(1 + 5 * repeats)) for name, part in parts.items()}
     return {

@@ -53,7 +53,7 @@ def _private_step_seconds(problem: Problem, settings: Settings) -> float:
         for base in range(0, settings.num_steps, length):
             with jax.enable_x64(True):
                 draws, _ = draw(run_streams, np.arange(base, base + length, dtype=np.uint32))
-            after = chunk(after, records, run_streams, draws, base, 0, length, None).state
+            after = chunk(after, records, run_streams, draws, base, None, 0, length).state
         return after
 
     return seconds(steps, 3) / (-(-settings.num_steps // length) * length)

@@ -78,9 +78,10 @@ def matmul_precision(precision: str) -> Iterator[None]:
 @contextmanager
 def chunk_megabytes(size: int | None) -> Iterator[None]:
     """Memory that the draws and rows of a chunk of steps may take, where the library's bound is to be varied."""
-    usual = chunk._CHUNK_BYTES
-    chunk._CHUNK_BYTES = usual if size is None else size * 2**20
+    name = "_CHUNK_BYTES" if chunk.on_host() else "_ACCELERATOR_CHUNK_BYTES"
+    usual = getattr(chunk, name)
+    setattr(chunk, name, usual if size is None else size * 2**20)
     try:
         yield
     finally:
-        chunk._CHUNK_BYTES = usual
+        setattr(chunk, name, usual)

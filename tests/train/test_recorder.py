@@ -32,13 +32,19 @@ def random_rows(num_steps: int, lanes: int = 1) -> Row:
     return Row(*(random.normal(1.0, 2.0, (lanes, num_steps, size)).astype(np.float32) for size in SIZES[:4]))
 
 
-def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: frozenset[int] = frozenset()) -> list[Trace]:
+def record(
+    rows: Row,
+    layout: Layout,
+    stops: tuple[int, ...] = (),
+    frozen: frozenset[int] = frozenset(),
+    every_step: bool = True,
+) -> list[Trace]:
     """Feed ``rows`` as a run would: stretches end at ``stops``; those numbered in ``frozen`` do not move."""
     lanes = rows.iterate.shape[0]
     release = rows.noisy_sum.shape[2]
     sizes = Sizes(parameters=SIZES.iterate, queries=SIZES.query, release=release, base=SIZES.query)
     sizes = sizes._replace(counts=int(rows.clip_norm is not None))
-    target = Recorder(layout, sizes, np.float32, lanes)
+    target = Recorder(layout, sizes, np.float32, lanes, every_step)
     edges = [0, *stops, layout.num_steps]
     for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
         for chunk, first, last in _pieces(layout, start, stop):
@@ -220,3 +226,19 @@ def test_lanes_are_recorded_side_by_side():
         np.testing.assert_array_equal(trace.noisy_sums, rows.noisy_sum[lane])
         expected = block_sums(rows.iterate[lane], rows.gradient[lane], layout.block_length, np.ones(num_steps, bool))
         assert_sums_equal(trace.blocks, expected)
+
+
+@pytest.mark.parametrize("summed", [1, 2])  # strides of 4 and 2
+@pytest.mark.parametrize("bytes_per_step", [2**26 // 16, 2**26 // 3])  # chunks of 16 steps, and of 2
+def test_sums_of_large_models_leave_steps_out(monkeypatch, summed, bytes_per_step):
+    """The steps that are summed are evenly spread, and those that a driver asks for are all of them."""
+    monkeypatch.setattr(recorder, "_SUMMED_PARAMETERS", summed)
+    num_steps = 1024
+    rows, layout = random_rows(num_steps), make_layout(num_steps, bytes_per_step)
+    stride = SIZES.iterate // summed
+    (trace,) = record(rows, layout, every_step=False)
+    counted = np.arange(num_steps) % stride == 0
+    expected = block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, counted)
+    assert_sums_equal(trace.blocks, expected)
+    (all_of_them,) = record(rows, layout)
+    assert all_of_them.blocks.count.sum() == num_steps

@@ -19,6 +19,7 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
+_ACCELERATOR_CHUNK_BYTES = 2**30  # where starting a program costs more than the memory it may use
 _FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 10, 2**28, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
 
@@ -52,6 +53,11 @@ class Ran(NamedTuple):
     finite: jax.Array
 
 
+def on_host() -> bool:
+    """Whether programs run on the processor itself, and not on an accelerator beside it."""
+    return jax.default_backend() == "cpu"
+
+
 def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
@@ -60,7 +66,8 @@ def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) ->
     The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
     depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
     """
-    target = max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1)))
+    limit = _CHUNK_BYTES if on_host() else _ACCELERATOR_CHUNK_BYTES
+    target = max(1, min(_MAX_CHUNK, limit // max(bytes_per_step, 1)))
     blocks = min(MIN_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_SUMS_PER_PARAMETER * num_parameters)))
     block = _round_down(max(1, num_steps // blocks))
     if block <= target:
@@ -80,9 +87,7 @@ def _round_down(length: int) -> int:
     return power + power // 2 if length >= power + power // 2 else power
 
 
-def make_chunk(
-    algorithm: Algorithm, layout: Layout, careful: bool
-) -> Callable[[State, Any, Streams, Draws, jax.Array, jax.Array, jax.Array, jax.Array | None], Ran]:
+def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[..., Ran]:
     """A function that runs rows ``start`` to ``stop`` of a chunk whose first step is ``base``.
 
     Only with ``careful`` does it have code for draws that outgrow the physical batch and for non-finite releases.
@@ -95,9 +100,9 @@ def make_chunk(
         streams: Streams,
         draws: Draws,
         base: jax.Array,
-        start: jax.Array,
-        stop: jax.Array,
         query: jax.Array | None,
+        start: jax.Array | int,
+        stop: jax.Array | int,
     ) -> Ran:
         def one(i: jax.Array, carry: tuple[State, Row]) -> tuple[State, Row]:
             state, rows = carry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
-from dpvi.train.chunk import Layout, make_chunk, make_layout
+from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, on_host
 from dpvi.train.draws import compiled_draws
 from dpvi.train.recorder import Recorder, Totals
 from dpvi.train.step import Algorithm, Row, State, sizes_of
@@ -35,16 +35,18 @@ class Run:
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
-            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}
+            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, 0, None, None)) for k, chunk in chunks.items()}
         self._draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
+        self._whole = {careful: jax.jit(self._without_bounds(chunk)) for careful, chunk in chunks.items()}
         self._must_be_careful = False
 
     def __call__(
         self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool = False
     ) -> list[Trace]:
         """Take every step of the plan and return one trace per lane."""
-        layout, recorder = self.layout, Recorder(self.layout, self.sizes, self.dtype, self.lanes)
+        layout = self.layout
+        recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, every_step=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         ahead = _Ahead(self._draw, streams, layout)
         with _bar(self.algorithm, progress) as bar:
@@ -54,10 +56,11 @@ class Run:
                 stop, query = self._stretch(directive, step)
                 totals = None
                 pieces = _pieces(layout, step, stop)
-                for after, rows, piece in self._advance(state, records, streams, ahead, pieces, query):
+                counted = driver is None and not on_host()
+                for after, rows, piece in self._advance(state, records, streams, ahead, pieces, query, counted):
                     state = after
                     summed = recorder.record(rows, *piece, moving=query is None)
-                    totals = _add(totals, summed) if driver else None
+                    totals = _add(totals, summed) if driver and summed else None
                     bar.update(piece.last - piece.first)
                 if driver and totals is not None:
                     released = self._released(stop, state, totals, stop - step)
@@ -75,8 +78,12 @@ class Run:
         ahead: _Ahead,
         pieces: Iterable[Piece],
         query: jax.Array | None,
+        counted: bool,
     ) -> Iterator[tuple[State, Row, Piece]]:
         """Run piece after piece; each is handed out while the device already works on the next.
+
+        With ``counted``, whole chunks run as a loop of known length: an accelerator need not ask the host after every
+        step whether to go on. Pieces of chunks need the other program, so it pays where nearly all chunks are whole.
 
         The quick program leaves a non-finite row behind where it met a non-finite release. Nothing of that is kept: the
         same steps are taken again, with the same randomness, by the careful program, as are all that follow.
@@ -85,17 +92,25 @@ class Run:
         for piece in pieces:
             draws, complete = ahead[piece.chunk]
             base = piece.chunk * self.layout.chunk_length
-            arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
+            whole = counted and piece.last - piece.first == self.layout.chunk_length
+            programs = self._whole if whole else self._chunks
+            arguments = (state, records, streams, draws, base, query, *(() if whole else piece[1:]))
             careful = self._must_be_careful or not bool(complete)
-            ran = self._chunks[careful](*arguments)
+            ran = programs[careful](*arguments)
             if done is not None:
                 yield done
             if not careful and not np.all(np.asarray(ran.finite)):
                 self._must_be_careful = True
-                ran = self._chunks[True](*arguments)
+                ran = programs[True](*arguments)
             state, done = ran.state, (ran.state, ran.rows, piece)
         if done is not None:
             yield done
+
+    def _without_bounds(self, chunk: Callable[..., Ran]) -> Callable[..., Ran]:
+        def whole(*arguments: Any) -> Ran:
+            return chunk(*arguments, 0, self.layout.chunk_length)
+
+        return whole
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""

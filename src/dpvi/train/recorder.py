@@ -1,7 +1,9 @@
 """Turning what a loop released into a :class:`~dpvi.core.trace.Trace`, in bounded memory.
 
 Sums run on the device in float64 and reach the host once per block; rows reach it thinned when all of them would
-not fit. Several runs side by side (lanes) are recorded at once; a single run is one lane.
+not fit. Of networks, sums take one step in several: iterates next to each other are nearly the same, and adding up all
+of them would take longer than the gradient. Several runs side by side (lanes) are recorded at once; a single run is one
+lane.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from dpvi.train.chunk import Layout
 from dpvi.train.step import Row, Sizes
 
 _MAX_ROW_BYTES = 2**28
+_SUMMED_PARAMETERS = 2**16  # how many, on average, are added up at a step
 _MAX_MOMENT_BYTES = 2**27
 
 
@@ -61,11 +64,11 @@ def _added(values: jax.Array) -> jax.Array:
     return values[:, 0]
 
 
-def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder) -> Totals:
-    """Float64 sums of rows ``start`` to ``stop`` of one lane."""
-    index = jnp.arange(rows.iterate.shape[0])
+def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, stride: int) -> Totals:
+    """Float64 sums of every ``stride``-th of rows ``start`` to ``stop`` of one lane."""
+    index = jnp.arange(rows.iterate.shape[0])[::stride]
     mask = ((index >= start) & (index < stop)).astype(jnp.float64)
-    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in rows[:4])
+    phi, query, noisy, gradient = (mask[:, None] * part[::stride].astype(jnp.float64) for part in rows[:4])
     time = mask * (base + index).astype(jnp.float64)
 
     def by_block(values: jax.Array) -> jax.Array:
@@ -96,12 +99,12 @@ def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted
     return Totals(blocks, moments, curvature, *(_added(part[None])[0] for part in (phi, query, noisy)))
 
 
-@partial(jax.jit, static_argnames=("num_blocks", "wanted", "lanes"))
+@partial(jax.jit, static_argnames=("num_blocks", "wanted", "lanes", "stride"))
 def _all_totals(
-    rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, lanes: bool
+    rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, lanes: bool, stride: int = 1
 ) -> Totals:
     def totals(rows: Row) -> Totals:
-        return _totals(rows, base, start, stop, num_blocks, wanted)
+        return _totals(rows, base, start, stop, num_blocks, wanted, stride)
 
     return jax.vmap(totals)(rows) if lanes else totals(rows)
 
@@ -143,12 +146,25 @@ class _Groups:
                 store[:, group] += leaf[:, offset]
 
 
+def _stride(layout: Layout, num_parameters: int) -> int:
+    """One step in so many is added up: a power of two that blocks which a chunk covers whole hold whole."""
+    wanted = min(max(1, num_parameters // _SUMMED_PARAMETERS), layout.block_length)
+    stride = 1
+    while 2 * stride <= wanted and (layout.blocks_per_chunk == 1 or layout.block_length % (2 * stride) == 0):
+        stride *= 2
+    return stride
+
+
 class Recorder:
     """Collects chunks in order; :meth:`traces` gives one trace per lane."""
 
-    def __init__(self, layout: Layout, sizes: Sizes, dtype: Any, lanes: int | None) -> None:
-        """``lanes`` is None for a single run, whose arrays have no lane axis."""
+    def __init__(self, layout: Layout, sizes: Sizes, dtype: Any, lanes: int | None, every_step: bool = True) -> None:
+        """``lanes`` is None for a single run, whose arrays have no lane axis.
+
+        Without ``every_step``, sums of models with many parameters may leave steps out.
+        """
         self.layout = layout
+        self._stride = 1 if every_step else _stride(layout, sizes.parameters)
         self.lanes = lanes
         self.num_lanes = num_lanes = lanes or 1
         stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_steps * num_lanes
@@ -170,21 +186,28 @@ class Recorder:
         self._closed: Totals | None = None  # sums of finished blocks on their way to the host
         self._open_block = 0
 
-    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals:
+    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals | None:
         """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device."""
         base = chunk * self.layout.chunk_length
         self._keep_rows(rows, base, start, stop)
-        with jax.enable_x64(True):
-            blocks = self.layout.blocks_per_chunk
-            totals = _all_totals(rows, base, start, stop, blocks, self._wanted, self.lanes is not None)
-            kept = totals if moving else _motionless(totals)
-            self._open = kept if self._open is None else _add(self._open, kept)
+        totals = None
+        if chunk % max(1, self._stride // self.layout.chunk_length) == 0:
+            totals = self._sum(rows, base, start, stop, moving)
         step = base + stop
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
         if block_ends or step == self.layout.num_steps:
             # fetched one chunk later: by then the device has finished it, and nobody has to wait
             self._fetch()
             self._closed, self._open = self._open, None
+        return totals
+
+    def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Totals:
+        stride = min(self._stride, self.layout.chunk_length)
+        with jax.enable_x64(True):
+            blocks, lanes = self.layout.blocks_per_chunk, self.lanes is not None
+            totals = _all_totals(rows, base, start, stop, blocks, self._wanted, lanes, stride)
+            kept = totals if moving else _motionless(totals)
+            self._open = kept if self._open is None else _add(self._open, kept)
         return totals
 
     def _keep_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
