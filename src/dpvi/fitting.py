@@ -28,6 +28,7 @@ from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
 from dpvi.privacy.planning import checked_guarantee
+from dpvi.train.hosts import from_all, from_first, losses_explained, several
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
@@ -49,6 +50,7 @@ def fit(
     driver: Driver | None = None,
     covariate_law: CovariateLaw | None = None,
     microbatch_size: int | None = None,
+    devices: Sequence[Any] | None = None,
     seed: int | None = None,
     progress: bool = True,
 ) -> Result:
@@ -90,6 +92,11 @@ def fit(
         Only for plans that measure, in place of the histograms they would pay for.
     microbatch_size
         The most records whose gradients are held at a time. It changes time and memory, never what is released.
+    devices
+        Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
+        or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
+        records, on all devices of all of them. It changes time and memory and the order of additions, never the
+        mechanism. See docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so.
@@ -112,19 +119,24 @@ def fit(
         )
     if guide is not None:
         refuse_beside_a_guide(family, estimator, covariate_law)
-        algorithm, records, key = prepare_guided(model, guide, data, plan, estimator, optimizer, seed, microbatch_size)
+        algorithm, placed, key = prepare_guided(
+            model, guide, data, plan, estimator, optimizer, seed, microbatch_size, devices
+        )
         scores = None
     else:
-        algorithm, records, key, scores = prepare(
-            model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size
+        algorithm, placed, key, scores = prepare(
+            model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size, devices
         )
     run_streams = streams(key)
-    state = algorithm.initial(start(algorithm, initial_location, run_streams))
-    histograms = _histograms(algorithm, records, key)
-    if scores is not None:
-        driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-    trace = Run(algorithm)(records, run_streams, state, driver=driver, progress=progress)[0]
-    return make_result(algorithm, trace._replace(histograms=histograms), record_structure(records), seed, scores)
+    with losses_explained():
+        location = from_first(start(algorithm, initial_location, run_streams))
+        state = algorithm.initial(jnp.asarray(location))
+        histograms = _histograms(algorithm, placed.own, key)
+        if scores is not None:
+            driver = ScoreDriver(scores, populations=[scores.population(histograms)])
+        run = Run(algorithm, mesh=placed.mesh)
+        trace = run(placed.records, run_streams, state, driver=driver, progress=progress)[0]
+    return make_result(algorithm, trace._replace(histograms=histograms), record_structure(placed.own), seed, scores)
 
 
 def fit_many(
@@ -158,6 +170,11 @@ def fit_many(
     -------
     One :class:`~dpvi.posterior.Result` per data set.
     """
+    if several():
+        raise ValueError(
+            "fit_many fits independent data sets, which need no connection: start processes without jax.distributed, "
+            "each with its own share of the data sets."
+        )
     stacked, num_sets = as_records(data)
     if any(leaf.ndim < 2 for leaf in jax.tree.leaves(stacked)):
         raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
@@ -191,7 +208,8 @@ def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarra
         return None
     leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
     counted = leaves or jax.tree.leaves(records)  # any leaf has one row per record
-    return noisy_histograms(plan.covariates, counted, plan.release(HISTOGRAMS), histogram_stream(key))
+    release, stream = plan.release(HISTOGRAMS), histogram_stream(key)
+    return noisy_histograms(plan.covariates, [counted], release, stream, lambda counts: from_all(counts).sum(axis=0))
 
 
 def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:

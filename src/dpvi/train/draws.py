@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
+from dpvi.data.sharding import Shards, one_window_is_enough
 from dpvi.mechanism.rng import Streams, normals_from_words, step_words
 
 
@@ -25,7 +26,11 @@ class Draws(NamedTuple):
 
 
 def make_draws(
-    sampler: PoissonSampler, release_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
+    sampler: PoissonSampler,
+    release_size: int,
+    eta_shape: tuple[int, int],
+    dtype: jnp.dtype,
+    shards: Shards | None = None,
 ) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
     """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
 
@@ -43,6 +48,8 @@ def make_draws(
             return Draws(nobody, jnp.moveaxis(noise, 0, -1), eta), jnp.asarray(True)
         sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
         complete = jnp.all(is_complete(sampler, sampled[-1]))
+        if shards is not None:  # known of every device on each of them, so that all run the same program
+            complete = complete & one_window_is_enough(shards, sampled)
         return Draws(jnp.moveaxis(sampled, 0, -1), jnp.moveaxis(noise, 0, -1), eta), complete
 
     return draw

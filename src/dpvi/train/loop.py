@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
@@ -16,16 +17,24 @@ from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
 from dpvi.train.chunk import Layout, make_chunk, make_layout
 from dpvi.train.draws import make_draws
+from dpvi.train.hosts import from_first
+from dpvi.train.mesh import on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Totals
 from dpvi.train.step import Algorithm, Row, State, sizes_of
 
 
 class Run:
-    """A compiled run over one data set, or over several side by side (``lanes``)."""
+    """A compiled run over one data set, on one device or spread over a mesh, or over several side by side (``lanes``).
 
-    def __init__(self, algorithm: Algorithm, lanes: int | None = None) -> None:
+    On a mesh, ``algorithm.shards`` says who holds what, and records come from
+    :func:`~dpvi.data.sharding.place_rows`. Where the mesh spans processes, each of them makes the same calls and
+    returns the same traces.
+    """
+
+    def __init__(self, algorithm: Algorithm, lanes: int | None = None, mesh: Mesh | None = None) -> None:
         self.algorithm = algorithm
         self.lanes = lanes
+        self.mesh = mesh
         self.sizes = sizes = sizes_of(algorithm)
         self.dtype = jnp.zeros(()).dtype
         slots = algorithm.sampler.physical_size
@@ -33,10 +42,12 @@ class Run:
         rows = 2 * sizes.parameters + sizes.queries + sizes.release
         self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1), sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
-        draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype)
+        draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype, algorithm.shards)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}
+        if mesh is not None:
+            chunks = {careful: on_every_device(chunk, mesh) for careful, chunk in chunks.items()}
         self._draw = jax.jit(draw)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._must_be_careful = False
@@ -48,11 +59,12 @@ class Run:
         layout, recorder = self.layout, Recorder(self.layout, self.sizes, self.dtype, self.lanes)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         ahead = _Ahead(self._draw, streams, layout)
+        state, streams = self._shared((state, streams))
         with _bar(self.algorithm, progress) as bar:
             step, released = 0, None
             while step < layout.num_steps:
                 directive = driver(released or self._released(step, state, None, 0)) if driver else None
-                stop, query = self._stretch(directive, step)
+                stop, query = self._agreed(*self._stretch(directive, step))
                 totals = None
                 pieces = _pieces(layout, step, stop)
                 for after, rows, piece in self._advance(state, records, streams, ahead, pieces, query):
@@ -86,7 +98,7 @@ class Run:
         for piece in pieces:
             draws, complete = ahead[piece.chunk]
             base = piece.chunk * self.layout.chunk_length
-            arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
+            arguments = (state, records, streams, self._shared(draws), base, piece.first, piece.last, query)
             careful = self._must_be_careful or not bool(complete)
             ran = self._chunks[careful](*arguments)
             if done is not None:
@@ -94,9 +106,14 @@ class Run:
             if not careful and not np.all(np.asarray(ran.finite)):
                 self._must_be_careful = True
                 ran = self._chunks[True](*arguments)
-            state, done = ran.state, (ran.state, ran.rows, piece)
+            rows = ran.rows if self.mesh is None else read_here(ran.rows)
+            state, done = ran.state, (ran.state, rows, piece)
         if done is not None:
             yield done
+
+    def _shared(self, tree: Any) -> Any:
+        """On all devices of the mesh, where there is one."""
+        return tree if self.mesh is None else share(self.mesh, tree)
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""
@@ -114,6 +131,13 @@ class Run:
             expected = f"shape {self._query_shape}" if self.lanes else f"{self.algorithm.model.dimension}"
             raise ValueError(f"A query point must be {expected} finite numbers, got shape {query.shape}.")
         return stop, query
+
+    def _agreed(self, stop: int, query: jax.Array | None) -> tuple[int, jax.Array | None]:
+        """Process 0's stretch: a driver elsewhere may round differently, and all must score at the same point."""
+        shape, none = self._query_shape, query is None
+        numbers = from_first(np.array([stop, none]))
+        point = from_first(np.zeros(shape, self.dtype) if none else np.asarray(query))
+        return int(numbers[0]), None if numbers[1] else self._shared(jnp.asarray(point))
 
     @property
     def _query_shape(self) -> tuple[int, ...]:
@@ -187,4 +211,4 @@ class _Ahead:
 def _bar(algorithm: Algorithm, progress: bool) -> tqdm:
     plan = algorithm.plan
     label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private else "dpvi not private"
-    return tqdm(total=plan.num_steps, desc=label, unit=" steps", disable=not progress)
+    return tqdm(total=plan.num_steps, desc=label, unit=" steps", disable=not progress or jax.process_index() > 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,16 +11,15 @@ import jax.numpy as jnp
 import optax
 
 from dpvi.core.plan import Plan
-from dpvi.data.sampling import PoissonSampler, is_complete
+from dpvi.data.sampling import PoissonSampler
+from dpvi.data.sharding import Shards
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
 from dpvi.gradients.ghost import TermEstimator, clipped_gradient_sum, in_microbatches, uses_ghost_clipping
 from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum
 from dpvi.models.base import Model
 from dpvi.train.draws import Draws
-
-LaterPass = Callable[[jax.Array, jax.Array], jax.Array]  # (index, start) -> positions
-ClippedSum = Callable[[Any, jax.Array], TwoFold]  # (batch, included) -> sum of clipped releases
+from dpvi.train.passes import ClippedSum, LaterPass, noiseless_sum
 
 
 class State(NamedTuple):
@@ -51,6 +49,12 @@ class Algorithm:
     plan: Plan
     sampler: PoissonSampler
     microbatch_size: int | None = None  # most slots whose releases are held at a time; time and memory, nothing else
+    shards: Shards | None = None  # where records are spread over devices
+
+    @property
+    def slots(self) -> int:
+        """Slots of a pass on one device."""
+        return self.sampler.physical_size if self.shards is None else self.shards.slots
 
     def initial(self, location: jax.Array) -> State:
         xi = self.family.initial(location)
@@ -96,7 +100,7 @@ def clipped_sum(algorithm: Algorithm, xi: jax.Array, eta: jax.Array, queries: ja
     """
     model, family, estimator, plan = algorithm.model, algorithm.family, algorithm.estimator, algorithm.plan
     size = algorithm.microbatch_size
-    slots = algorithm.sampler.physical_size
+    slots = algorithm.slots
     release_size = estimator.release_size(family, model.dimension)
     if uses_ghost_clipping(estimator, release_size, slots if size is None else min(size, slots)):
         assert isinstance(estimator, TermEstimator)
@@ -108,36 +112,6 @@ def clipped_sum(algorithm: Algorithm, xi: jax.Array, eta: jax.Array, queries: ja
         return bounded_sum(jax.vmap(release)(batch), included, plan.clip_norm, careful)
 
     return formed if size is None else partial(in_microbatches, formed, microbatch_size=size)
-
-
-def noiseless_sum(
-    sampler: PoissonSampler,
-    summed: ClippedSum,
-    records: Any,
-    first_positions: jax.Array,
-    later_pass: LaterPass | None,
-) -> TwoFold:
-    """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
-
-    def one_pass(positions: jax.Array) -> TwoFold:
-        batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
-        return summed(batch, positions < sampler.num_records)
-
-    if sampler.takes_all:
-        return summed(records, jnp.ones(sampler.num_records, bool))
-    total = one_pass(first_positions)
-    if later_pass is None:
-        return total
-
-    def unfinished(carry: tuple[TwoFold, jax.Array, jax.Array]) -> jax.Array:
-        return ~is_complete(sampler, carry[1])
-
-    def another(carry: tuple[TwoFold, jax.Array, jax.Array]) -> tuple[TwoFold, jax.Array, jax.Array]:
-        total, last, index = carry
-        positions = later_pass(index, last + 1)
-        return total.plus(one_pass(positions)), positions[-1], index + 1
-
-    return jax.lax.while_loop(unfinished, another, (total, first_positions[-1], jnp.ones((), jnp.uint32)))[0]
 
 
 def private_step(
@@ -168,7 +142,7 @@ def private_step(
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
     summed = clipped_sum(algorithm, xi, eta, queries, careful=later_pass is not None)
-    total = noiseless_sum(algorithm.sampler, summed, records, drawn.positions, later_pass)
+    total = noiseless_sum(algorithm.sampler, summed, records, drawn.positions, later_pass, algorithm.shards)
     noisy_sum = total.high + (total.low + plan.noise_scale * drawn.noise)
     if query is not None:
         return state, Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi))

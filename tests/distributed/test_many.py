@@ -1,0 +1,58 @@
+"""One run on several devices, and in several processes: the iterates of one, and no result without all of them."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from support.launch import launch
+from support.small_models import location_model, many_records, private_plan
+
+import dpvi
+
+NUM_RECORDS = 403
+CASE = {"num_steps": 60, "sampling_rate": 0.1, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The same run in one process, on one device."""
+    with jax.enable_x64(True):
+        plan = private_plan(CASE["num_steps"], CASE["sampling_rate"])
+        return dpvi.fit(location_model(), many_records(), plan, seed=CASE["seed"], progress=False).trace
+
+
+def assert_same_iterates(written, trace):
+    """Twelve digits of everything that a step released."""
+    np.testing.assert_allclose(written["iterates"], trace.iterates, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(written["noisy_sums"], trace.noisy_sums, rtol=1e-12, atol=1e-12)
+
+
+def test_four_devices_release_what_one_does(alone, tmp_path):
+    (ended,) = launch(tmp_path, {"devices": 4, "rows": [0, NUM_RECORDS], "cases": {"run": CASE}})
+    assert ended.code == 0, ended.errors
+    assert_same_iterates(ended.written["run"], alone)
+
+
+def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone, tmp_path):
+    cases = {"run": CASE, "unseeded": {**CASE, "seed": None}, "lost": {**CASE, "num_steps": 200, "vanish": True}}
+    common = {"num_processes": 2, "cases": cases}
+    first, second = launch(
+        tmp_path,
+        {"process": 0, "rows": [0, 300], **common},
+        {"process": 1, "rows": [300, NUM_RECORDS], **common},
+    )
+    assert "run" in first.written, first.errors
+    assert_same_iterates(first.written["run"], alone)
+    assert_same_iterates(second.written["run"], alone)
+    # without a seed both have process 0's key, and it is not the key of the seed
+    np.testing.assert_array_equal(first.written["unseeded"]["noisy_sums"], second.written["unseeded"]["noisy_sums"])
+    assert not np.any(first.written["unseeded"]["noisy_sums"] == first.written["run"]["noisy_sums"])
+    # the second process was killed half-way: the first stops with a sentence and keeps nothing
+    assert second.code == -9
+    assert first.code != 0
+    assert "Another process of this run was lost" in first.errors
+    assert "lost" not in first.written
+    # only one of them draws a bar
+    assert "steps" in first.errors
+    assert "steps" not in second.errors
