@@ -157,6 +157,7 @@ class DPSVI:
             )
         seed = _seed(rng_key)
         data, model, guide = _bound(self._model, self._guide, args, kwargs)
+        data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, np.memmap) else leaf, data)
         if several():
             raise ValueError(
                 "DPSVI runs in one process, and here are several; call dpvi.fit with guide=, which spreads over them."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import optax
 from dpvi.core.driver import Driver
 from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, record_structure, structure_of
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.histogram import noisy_histograms
@@ -28,6 +28,7 @@ from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
 from dpvi.privacy.planning import checked_guarantee
+from dpvi.train.feed import reading
 from dpvi.train.hosts import from_all, from_first, losses_explained, several
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
@@ -62,7 +63,8 @@ def fit(
         A NumPyro model with one plate over the records, or a :mod:`dpvi.models` object.
     data
         A pytree of arrays with a common leading axis: a tuple becomes the model's positional arguments, a dict its
-        keyword arguments.
+        keyword arguments. Or records that stay on disk until they are drawn: arrays from ``numpy.memmap`` among the
+        leaves, or what :func:`dpvi.open_npy`, ``open_parquet`` and ``open_arrow`` return.
     plan
         From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
     family
@@ -128,15 +130,15 @@ def fit(
             model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size, devices
         )
     run_streams = streams(key)
-    with losses_explained():
+    with losses_explained(), reading(algorithm.feed):
         location = from_first(start(algorithm, initial_location, run_streams))
         state = algorithm.initial(jnp.asarray(location))
-        histograms = _histograms(algorithm, placed.own, key)
+        histograms = _histograms(algorithm, placed.blocks(), key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
         run = Run(algorithm, mesh=placed.mesh)
         trace = run(placed.records, run_streams, state, driver=driver, progress=progress)[0]
-    return make_result(algorithm, trace._replace(histograms=histograms), record_structure(placed.own), seed, scores)
+    return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
 
 
 def fit_many(
@@ -188,7 +190,7 @@ def fit_many(
     state = jax.vmap(algorithm.initial)(jnp.stack(locations))
     lane_streams = Streams(*map(jnp.stack, zip(*by_set, strict=True)))
     counts = [
-        _histograms(algorithm, jax.tree.map(lambda leaf, i=i: leaf[i], stacked), keys[i]) for i in range(num_sets)
+        _histograms(algorithm, [jax.tree.map(lambda leaf, i=i: leaf[i], stacked)], keys[i]) for i in range(num_sets)
     ]
     driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(part) for part in counts])
     traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, driver=driver, progress=progress)
@@ -201,15 +203,19 @@ def fit_many(
     ]
 
 
-def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarray | None:
-    """The noisy histograms that the plan pays for."""
+def _histograms(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:
+    """The noisy histograms that the plan pays for, over blocks that hold every record of this process once."""
     plan, model = algorithm.plan, algorithm.model
     if plan.covariates is None:
         return None
-    leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
-    counted = leaves or jax.tree.leaves(records)  # any leaf has one row per record
+
+    def counted(records: Any) -> list[Any]:
+        leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
+        return leaves or jax.tree.leaves(records)  # any leaf has one row per record
+
     release, stream = plan.release(HISTOGRAMS), histogram_stream(key)
-    return noisy_histograms(plan.covariates, [counted], release, stream, lambda counts: from_all(counts).sum(axis=0))
+    leaves = map(counted, blocks)
+    return noisy_histograms(plan.covariates, leaves, release, stream, lambda counts: from_all(counts).sum(axis=0))
 
 
 def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:

@@ -32,7 +32,7 @@ from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
 from dpvi.train.hosts import from_first, ready_together, require_same
-from dpvi.train.placement import Placed, Rows, bring_in, place, shard_lengths
+from dpvi.train.placement import Placed, Rows, as_source, bring_in, described, place, shard_lengths
 from dpvi.train.step import Algorithm
 
 _FIRST_RATE, _LAST_RATE = 0.03, 0.003
@@ -59,17 +59,20 @@ def prepare(
         estimator.check(family)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-        structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
-        ready = check(model, data)
+        data = as_source(data)
+        structure = structure_of(described(data))
+        structure_to_dict(structure)  # what could not be saved later is refused before anything is spent
+        ready = check(model, described(data))
         _check_covariates(ready, plan)
         scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
         if optimizer is None:
             schedule = None if scores is None else plan.schedule
             optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
         rows = bring_in(data, devices)
-    structure = structure_of(data)
     key = _agreed_key(key, seed, plan, family, estimator, structure)
     algorithm, placed = _placed(ready, family, estimator, optimizer, plan, rows, structure, microbatch_size)
+    if plan.private:
+        warn_about_delta(plan.delta, algorithm.sampler.num_records)
     return algorithm, placed, key, scores
 
 
@@ -91,8 +94,10 @@ def prepare_guided(
         _check_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)
-        structure_to_dict(structure_of(data))
-        ready = check_guide(model, guide, data)
+        data = as_source(data)
+        structure = structure_of(described(data))
+        structure_to_dict(structure)
+        ready = check_guide(model, guide, described(data))
         _check_covariates(ready, plan)
         if plan.schedule is not None and plan.schedule.measures:
             warnings.warn(
@@ -105,9 +110,10 @@ def prepare_guided(
         chosen.check(family)
         rows = bring_in(data, devices)
     optimizer = _default_optimizer(plan.num_steps) if optimizer is None else optimizer
-    structure = structure_of(data)
     key = _agreed_key(key, seed, plan, family, chosen, structure)
     algorithm, placed = _placed(cast(Model, ready), family, chosen, optimizer, plan, rows, structure, microbatch_size)
+    if plan.private:
+        warn_about_delta(plan.delta, algorithm.sampler.num_records)
     return algorithm, placed, key
 
 
@@ -171,8 +177,6 @@ def _placed(
     num_records = sum(lengths)
     if plan.num_records is not None and plan.num_records != num_records:
         raise ValueError("The plan declares another number of records than the data has; make a plan for this data.")
-    if plan.private:
-        warn_about_delta(plan.delta, num_records)
     release_size = estimator.release_size(family, model.dimension)
     record_size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(structure))
     slots = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
@@ -181,7 +185,7 @@ def _placed(
     sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
-    return algorithm, place(rows, shards)
+    return place(rows, algorithm, structure)
 
 
 def _check_microbatch_size(microbatch_size: Any) -> None:

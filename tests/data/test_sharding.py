@@ -39,7 +39,7 @@ def found(shards: Shards, positions: np.ndarray) -> list[int]:
     together: list[int] = []
     for number in range(int(numbers.max())):
         window = on_devices(shards, lambda n=number: own_window(shards, jnp.asarray(positions), n))
-        for device, (rows, included) in enumerate(zip(*map(np.asarray, window), strict=True)):
+        for device, (rows, included, _) in enumerate(zip(*map(np.asarray, window), strict=True)):
             length = shards.bounds[device + 1] - shards.bounds[device]
             assert np.all((rows >= 0) & (rows < length)), "a window must stay inside its shard"
             assert number < int(numbers[device]) or not included.any(), "nothing may be left for later windows"

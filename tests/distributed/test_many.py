@@ -29,13 +29,21 @@ def assert_same_iterates(written, trace):
 
 
 def test_four_devices_release_what_one_does(alone, tmp_path):
-    (ended,) = launch(tmp_path, {"devices": 4, "rows": [0, NUM_RECORDS], "cases": {"run": CASE}})
+    cases = {"run": CASE, "mapped": {**CASE, "mapped": True}}
+    (ended,) = launch(tmp_path, {"devices": 4, "rows": [0, NUM_RECORDS], "cases": cases})
     assert ended.code == 0, ended.errors
     assert_same_iterates(ended.written["run"], alone)
+    assert_same_iterates(ended.written["mapped"], alone)
 
 
 def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone, tmp_path):
-    cases = {"run": CASE, "unseeded": {**CASE, "seed": None}, "lost": {**CASE, "num_steps": 200, "vanish": True}}
+    cases = {
+        "run": {**CASE, "mapped": True},
+        "unseeded": {**CASE, "seed": None, "mapped": True},
+        "differs": {**CASE, "seed": "own"},
+        "refused": {**CASE, "empty": 1},
+        "lost": {**CASE, "num_steps": 200, "vanish": True},
+    }
     common = {"num_processes": 2, "cases": cases}
     first, second = launch(
         tmp_path,
@@ -48,6 +56,11 @@ def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone,
     # without a seed both have process 0's key, and it is not the key of the seed
     np.testing.assert_array_equal(first.written["unseeded"]["noisy_sums"], second.written["unseeded"]["noisy_sums"])
     assert not np.any(first.written["unseeded"]["noisy_sums"] == first.written["run"]["noisy_sums"])
+    # what must be the same is, or nothing runs; who refuses says why, the others say who
+    for ended in (first, second):
+        assert "these differ: seed" in str(ended.written["differs"]["error"])
+    assert "process 1 could not go on" in str(first.written["refused"]["error"])
+    assert "at least one record" in str(second.written["refused"]["error"])
     # the second process was killed half-way: the first stops with a sentence and keeps nothing
     assert second.code == -9
     assert first.code != 0

@@ -56,16 +56,26 @@ def main(options: dict[str, Any]) -> None:
     for module in (fitting, preparation):  # plans carry any ε as a label here, as in the other tests
         module.checked_guarantee = lambda plan: plan.guarantee
     for name, case in options["cases"].items():
-        result = dpvi.fit(
-            location_model(),
-            many_records()[slice(*options["rows"])],
-            private_plan(case["num_steps"], case["sampling_rate"]),
-            devices=None if "process" in options else jax.devices(),
-            driver=vanishing if case.get("vanish") else None,
-            seed=case["seed"],
-        )
-        trace = result.trace
-        np.savez(f"{options['output']}-{name}.npz", iterates=trace.iterates, noisy_sums=trace.noisy_sums)
+        output = f"{options['output']}-{name}"
+        records = many_records()[slice(*options["rows"])]
+        if case.get("mapped"):
+            np.save(f"{output}-records.npy", records)
+            records = np.load(f"{output}-records.npy", mmap_mode="r")
+        try:
+            result = dpvi.fit(
+                location_model(),
+                records[:0] if case.get("empty") == jax.process_index() else records,
+                private_plan(case["num_steps"], case["sampling_rate"]),
+                devices=None if "process" in options else jax.devices(),
+                driver=vanishing if case.get("vanish") else None,
+                seed=jax.process_index() if case["seed"] == "own" else case["seed"],
+            )
+        except Exception as error:
+            if case.get("vanish"):
+                raise
+            np.savez(f"{output}.npz", error=str(error))
+            continue
+        np.savez(f"{output}.npz", iterates=result.trace.iterates, noisy_sums=result.trace.noisy_sums)
 
 
 if __name__ == "__main__":

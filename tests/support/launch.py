@@ -28,7 +28,6 @@ class Ended(NamedTuple):
 def launch(folder: Path, *options: dict[str, Any]) -> list[Ended]:
     """Run ``fit_worker.py`` once per ``options``, side by side."""
     shared = {"cache": str(REPOSITORY / ".pytest_cache" / "compiled"), "port": free_port()}
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
     outputs = [folder / str(number) for number in range(len(options))]
     processes = [
         subprocess.Popen(
@@ -36,7 +35,7 @@ def launch(folder: Path, *options: dict[str, Any]) -> list[Ended]:
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=environment(),
         )
         for each, output in zip(options, outputs, strict=True)
     ]
@@ -49,6 +48,11 @@ def launch(folder: Path, *options: dict[str, Any]) -> list[Ended]:
         Ended(process.returncode, text, read(folder, output.name))
         for process, text, output in zip(processes, errors, outputs, strict=True)
     ]
+
+
+def environment() -> dict[str, str]:
+    """Of a process that runs this tree."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])}
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:

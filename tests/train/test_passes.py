@@ -12,7 +12,7 @@ from dpvi.data.sharding import AXIS, make_shards
 from dpvi.mechanism.bounded_sum import TwoFold, all_reduced, bounded_sum
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.train.draws import later_pass, make_draws
-from dpvi.train.passes import noiseless_sum
+from dpvi.train.passes import InMemory, noiseless_sum
 
 ROWS = np.random.default_rng(1).normal(size=(57, 3))
 CLIP_NORM = 1.0
@@ -33,7 +33,7 @@ def sums(sampling_rate: float, lengths: list[int] | None, max_slots: int, carefu
     def one(records, step):
         more = lambda index, start: later_pass(sampler, key.sampling, step, index, start)  # noqa: E731
         positions = draws.positions[step]
-        return noiseless_sum(sampler, summed, records, positions, more if careful else None, shards).value
+        return noiseless_sum(sampler, summed, InMemory(records), positions, more if careful else None, shards).value
 
     steps = jnp.arange(6, dtype=jnp.uint32)
     if shards is None:

@@ -38,6 +38,7 @@ class Window(NamedTuple):
 
     rows: jax.Array  # (slots,) int32, all of them inside the shard
     included: jax.Array  # (slots,)
+    start: jax.Array  # the number of the shard's first row among all records
 
 
 def make_shards(lengths: Sequence[int], sampler: PoissonSampler, sampling_rate: float) -> Shards:
@@ -90,7 +91,7 @@ def own_window(shards: Shards, positions: jax.Array, number: jax.Array | int) ->
     begin = jnp.searchsorted(positions, start).astype(jnp.int32) + number * shards.slots
     # a slice that begins past the positions is moved back to where the void ones begin
     mine = jax.lax.dynamic_slice(jnp.concatenate([positions, void]), (begin,), (shards.slots,))
-    return Window(jnp.clip(mine, start, stop - 1) - start, (mine >= start) & (mine < stop))
+    return Window(jnp.clip(mine, start, stop - 1) - start, (mine >= start) & (mine < stop), start)
 
 
 def num_windows(shards: Shards, positions: jax.Array) -> jax.Array:

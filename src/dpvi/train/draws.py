@@ -7,7 +7,7 @@ Inside the loop a cipher would cost half a step; over a whole chunk at once it r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ class Draws(NamedTuple):
     positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
     noise: jax.Array  # (r,): standard normals for the mechanism
     eta: jax.Array  # (K, base): standard normals for the variational draw
+    batch: Any = None  # (slots, …): the records at `positions`, where they were read ahead from a source
 
 
 def make_draws(

@@ -16,7 +16,8 @@ from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
 from dpvi.train.chunk import Layout, make_chunk, make_layout
-from dpvi.train.draws import make_draws
+from dpvi.train.draws import Draws, make_draws
+from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
 from dpvi.train.mesh import on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Totals
@@ -40,7 +41,9 @@ class Run:
         slots = algorithm.sampler.physical_size
         words = algorithm.sampler.words_per_pass + slots + 4 * sizes.release + sizes.base
         rows = 2 * sizes.parameters + sizes.queries + sizes.release
-        self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1), sizes.parameters)
+        read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
+        bytes_per_step = 4 * (words + rows) * (lanes or 1) + read
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype, algorithm.shards)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
@@ -58,7 +61,7 @@ class Run:
         """Take every step of the plan and return one trace per lane."""
         layout, recorder = self.layout, Recorder(self.layout, self.sizes, self.dtype, self.lanes)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
-        ahead = _Ahead(self._draw, streams, layout)
+        ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed)
         state, streams = self._shared((state, streams))
         with _bar(self.algorithm, progress) as bar:
             step, released = 0, None
@@ -96,9 +99,10 @@ class Run:
         """
         done = None
         for piece in pieces:
-            draws, complete = ahead[piece.chunk]
+            draws, complete, batch = ahead[piece.chunk]
+            draws = self._shared(draws)._replace(batch=batch)
             base = piece.chunk * self.layout.chunk_length
-            arguments = (state, records, streams, self._shared(draws), base, piece.first, piece.last, query)
+            arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
             careful = self._must_be_careful or not bool(complete)
             ran = self._chunks[careful](*arguments)
             if done is not None:
@@ -190,22 +194,28 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
 
 
 class _Ahead:
-    """Draws of a chunk, with the next chunk's already under way while this one is used."""
+    """Draws of a chunk and the batches read for it, with the next chunk's under way while this one is used."""
 
-    def __init__(self, draw: Any, streams: Streams, layout: Layout) -> None:
+    def __init__(self, draw: Any, streams: Streams, layout: Layout, feed: Feed | None) -> None:
         self._draw = partial(draw, streams)
         self._layout = layout
+        self._feed = feed
         self._held: dict[int, Any] = {}
+        self._batch: tuple[int, Any] = (-1, None)
 
-    def __getitem__(self, chunk: int) -> Any:
+    def __getitem__(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
         wanted = [index for index in (chunk, chunk + 1) if index < self._layout.num_chunks]
         self._held = {index: self._held.get(index) or self._start(index) for index in wanted}
-        return self._held[chunk]
+        draws, complete, reading = self._held[chunk]
+        if self._feed is not None and self._batch[0] != chunk:  # a chunk may be used in several pieces
+            self._batch = (chunk, self._feed.finish(reading))
+        return draws, complete, self._batch[1]
 
-    def _start(self, chunk: int) -> Any:
+    def _start(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
         base = chunk * self._layout.chunk_length
         with jax.enable_x64(True):
-            return self._draw(np.arange(base, base + self._layout.chunk_length, dtype=np.uint32))
+            draws, complete = self._draw(np.arange(base, base + self._layout.chunk_length, dtype=np.uint32))
+        return draws, complete, None if self._feed is None else self._feed.start(draws.positions)
 
 
 def _bar(algorithm: Algorithm, progress: bool) -> tqdm:

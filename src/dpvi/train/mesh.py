@@ -11,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from dpvi.data.sharding import AXIS
+from dpvi.train.draws import Draws
 
 
 def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
@@ -22,9 +23,10 @@ def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
     (:func:`~dpvi.mechanism.bounded_sum.all_reduced`), and noise, drawn ahead, is an argument like any other. It is
     added to the sum of all, so once.
     """
-    everywhere = P()
+    everywhere: Any = P()
+    draws = Draws(everywhere, everywhere, everywhere, batch=P(None, AXIS))
     # state, records, streams, draws, base, start, stop, query
-    inputs = (everywhere, P(AXIS), *[everywhere] * 6)
+    inputs = (everywhere, P(AXIS), everywhere, draws, *[everywhere] * 4)
     # that the outputs agree follows from the collective; JAX cannot see it through an all-gather
     return jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
 

@@ -1,23 +1,29 @@
-"""Where the records of a run are: on one device, or spread over the devices of one or several processes."""
+"""Where the records of a run are: on one device, spread over those of one or several processes, or on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from dpvi.data.records import as_host_records, as_records
-from dpvi.data.sharding import Shards, even_lengths, mesh_of, place_rows
+from dpvi.data.records import as_host_records, as_records, structure_of
+from dpvi.data.sharding import even_lengths, mesh_of, place_rows
+from dpvi.data.sources.base import RowSource, blocks
+from dpvi.data.sources.mapped import MappedSource
 from dpvi.train import hosts
+from dpvi.train.feed import Feed
+from dpvi.train.step import Algorithm
 
 
 class Rows(NamedTuple):
     """This process's records, before they are placed."""
 
-    arrays: Any  # pytree of arrays with one row per record
+    held: Any  # pytree of arrays with one row per record, or a source
     num_records: int
     mesh: Mesh | None
 
@@ -25,9 +31,31 @@ class Rows(NamedTuple):
 class Placed(NamedTuple):
     """The records of a run, where its program reads them."""
 
-    records: Any  # pytree of device arrays; over a mesh, global ones with padded shards
-    own: Any  # this process's rows as they came, for what is counted on the host
+    records: Any  # pytree of device arrays, over a mesh global ones with padded shards; None where a feed reads them
+    own: Any  # this process's rows as they came, arrays or a source
     mesh: Mesh | None
+
+    @property
+    def shapes(self) -> Any:
+        """Shapes and dtypes of this process's records."""
+        return described(self.own)
+
+    def blocks(self) -> Iterable[Any]:
+        """This process's records as pytrees of arrays, each record once: for what is counted on the host."""
+        return blocks(self.own) if isinstance(self.own, RowSource) else [self.own]
+
+
+def as_source(data: Any) -> Any:
+    """A source as it is, arrays mapped from files as a source, and anything else as it is."""
+    if isinstance(data, RowSource) or not any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
+        return data
+    structure_of(data)  # its sentences about leaves come first
+    return MappedSource(data)
+
+
+def described(data: Any) -> Any:
+    """Something with the shapes and dtypes of ``data``, of which no value is read."""
+    return data.shapes if isinstance(data, RowSource) else data
 
 
 def bring_in(data: Any, devices: Sequence[Any] | None) -> Rows:
@@ -41,11 +69,13 @@ def bring_in(data: Any, devices: Sequence[Any] | None) -> Rows:
         ``None``: the default device, or, where there are several processes, all devices of all of them.
     """
     mesh = _mesh(devices)
-    if mesh is None:
-        return Rows(*as_records(data), None)
-    arrays, num_records = as_host_records(data)
-    even_lengths(num_records, len(mesh.local_devices))  # refuses too few
-    return Rows(arrays, num_records, mesh)
+    if isinstance(data, RowSource):
+        rows = Rows(data, data.num_records, mesh)
+    else:
+        rows = Rows(*(as_records(data) if mesh is None else as_host_records(data)), mesh)
+    if mesh is not None:
+        even_lengths(rows.num_records, len(mesh.local_devices))  # refuses too few
+    return rows
 
 
 def shard_lengths(rows: Rows) -> list[int]:
@@ -57,11 +87,19 @@ def shard_lengths(rows: Rows) -> list[int]:
     return [length for process, count in enumerate(counts) for length in even_lengths(count, processes.count(process))]
 
 
-def place(rows: Rows, shards: Shards | None) -> Placed:
-    """Put the records where the run reads them."""
-    if rows.mesh is None or shards is None:
-        return Placed(rows.arrays, rows.arrays, None)
-    return Placed(place_rows(rows.mesh, shards, rows.arrays), rows.arrays, rows.mesh)
+def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, Placed]:
+    """Put the records where the run reads them; a source that fits into one pass is loaded."""
+    held, _, mesh = rows
+    if isinstance(held, RowSource):
+        if not algorithm.sampler.takes_all:
+            feed = Feed(held, structure, algorithm.sampler, mesh, algorithm.shards)
+            return replace(algorithm, feed=feed), Placed(None, held, mesh)
+        loaded = held.take(np.arange(held.num_records))
+        held = jax.tree.map(lambda leaf, one: np.asarray(leaf).astype(one.dtype), loaded, structure)
+        held = jax.tree.map(jnp.asarray, held) if mesh is None else held
+    if mesh is None or algorithm.shards is None:
+        return algorithm, Placed(held, held, None)
+    return algorithm, Placed(place_rows(mesh, algorithm.shards, held), held, mesh)
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | None:

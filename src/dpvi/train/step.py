@@ -19,7 +19,8 @@ from dpvi.gradients.ghost import TermEstimator, clipped_gradient_sum, in_microba
 from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum
 from dpvi.models.base import Model
 from dpvi.train.draws import Draws
-from dpvi.train.passes import ClippedSum, LaterPass, noiseless_sum
+from dpvi.train.feed import Feed
+from dpvi.train.passes import ClippedSum, InMemory, LaterPass, ReadAhead, noiseless_sum
 
 
 class State(NamedTuple):
@@ -50,6 +51,7 @@ class Algorithm:
     sampler: PoissonSampler
     microbatch_size: int | None = None  # most slots whose releases are held at a time; time and memory, nothing else
     shards: Shards | None = None  # where records are spread over devices
+    feed: Feed | None = None  # where records are read from disk
 
     @property
     def slots(self) -> int:
@@ -142,7 +144,9 @@ def private_step(
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
     summed = clipped_sum(algorithm, xi, eta, queries, careful=later_pass is not None)
-    total = noiseless_sum(algorithm.sampler, summed, records, drawn.positions, later_pass, algorithm.shards)
+    feed = algorithm.feed
+    rows = InMemory(records) if feed is None else ReadAhead(drawn.batch, feed)
+    total = noiseless_sum(algorithm.sampler, summed, rows, drawn.positions, later_pass, algorithm.shards)
     noisy_sum = total.high + (total.low + plan.noise_scale * drawn.noise)
     if query is not None:
         return state, Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi))
