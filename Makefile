@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format bench reproduce clean
+.PHONY: demo test lint format bench bench-peers reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
@@ -25,6 +25,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step.py --output benchmarks/results/step.json
 	$(BIN)/python benchmarks/scaling.py --output benchmarks/results/scaling.json
 	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
+
+# makes an environment per peer; MNIST is looked for where dpvi.datasets looks
+bench-peers: $(VENV)/.dev
+	$(BIN)/python benchmarks/peers.py --output benchmarks/results/peers.json
 
 reproduce: $(VENV)/.dev
 	@test -n "$(EXPERIMENT)" || { echo "which? make reproduce EXPERIMENT=$$(ls -m experiments | tr -d '\n')"; exit 2; }

@@ -1,15 +1,19 @@
-"""Gradient of one batch of a variational auto-encoder, three ways: ``python benchmarks/ghost_clipping.py``.
+"""Gradient of one batch of a variational auto-encoder, several ways: ``python benchmarks/ghost_clipping.py``.
 
-Without privacy (gradient of the sum), with gradients of single records (``vmap``), and without them (ghost). The
-network is 784-400-50 and back, 688,884 parameters; images are random, which costs the same. Prints milliseconds,
-ratios, and what the compiled programs need in temporary memory; ``--output`` writes them as JSON.
+Without privacy (gradient of the sum), with gradients of single records (``vmap``, at small batches only), and without
+them (ghost): clipped to one norm, in parts, layer by layer, and to a norm that is known only when the program runs. The
+network is 784-400-50 and back, 688,884 parameters; images are random, which costs the same. Milliseconds, ratios, and
+what the compiled programs need in temporary memory go to ``--output`` as JSON, and as a table beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,10 +24,13 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from dpvi.gradients.ghost import clipped_gradient_sum
+from dpvi.gradients.ghost import clipped_gradient_sum, clipped_gradient_sum_and_count
 from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.layers import Layers
 
+RESULTS = Path(__file__).parent / "results"
 PIXELS, HIDDEN, LATENT, CLIP_NORM = 784, 400, 50, 10.0
+MOST_SINGLE_RECORDS, MICROBATCH = 256, 256
 
 
 def parameters(key: jax.Array) -> dict[str, dict[str, jax.Array]]:
@@ -57,7 +64,9 @@ def term(params: dict[str, dict[str, jax.Array]], record: tuple[jax.Array, jax.A
     return likelihood - divergence
 
 
-def contestants(unravel: Callable[[jax.Array], Any], microbatch_size: int | None) -> dict[str, Callable]:
+def contestants(vector: jax.Array, unravel: Callable[[jax.Array], Any], batch: int) -> dict[str, Callable]:
+    """What is compared at this batch size; gradients of single records only where they fit in memory."""
+
     def flat_term(vector: jax.Array, record: Any) -> jax.Array:
         return term(unravel(vector), record)
 
@@ -71,11 +80,21 @@ def contestants(unravel: Callable[[jax.Array], Any], microbatch_size: int | None
         gradients = jax.vmap(jax.grad(flat_term), (None, 0))(vector, records)
         return bounded_sum(gradients, included, CLIP_NORM).value
 
-    def ghost(vector: jax.Array, records: Any, included: jax.Array) -> jax.Array:
-        summed = partial(clipped_gradient_sum, flat_term, clip_norm=CLIP_NORM, microbatch_size=microbatch_size)
-        return summed(vector, records, included).value
+    def ghost(vector: jax.Array, records: Any, included: jax.Array, **options: Any) -> jax.Array:
+        return clipped_gradient_sum(flat_term, vector, records, included, CLIP_NORM, **options).value
 
-    return {"without privacy": without_privacy, "vmap": single_records, "ghost": ghost}
+    def adaptive(vector: jax.Array, records: Any, included: jax.Array) -> jax.Array:
+        clip_norm = CLIP_NORM + 0 * vector[0]  # a number that is known only when the program runs
+        clipped = clipped_gradient_sum_and_count(flat_term, vector, records, included, clip_norm)
+        return clipped.total.value + 0 * clipped.centred_count
+
+    sizes = tuple(leaf.size for leaf in jax.tree.leaves(unravel(vector)))
+    layers = Layers(sizes, (CLIP_NORM / len(sizes) ** 0.5,) * len(sizes))
+    runs = {"without privacy": without_privacy, "single records (vmap)": single_records, "ghost": ghost}
+    if batch > MOST_SINGLE_RECORDS:
+        del runs["single records (vmap)"]
+        runs[f"ghost, parts of {MICROBATCH}"] = partial(ghost, microbatch_size=MICROBATCH)
+    return runs | {f"ghost, {len(sizes)} layers": partial(ghost, layers=layers), "ghost, adaptive": adaptive}
 
 
 def compiled_loop(run: Callable, inner: int, arguments: tuple[Any, ...]) -> Any:
@@ -89,7 +108,7 @@ def compiled_loop(run: Callable, inner: int, arguments: tuple[Any, ...]) -> Any:
 
 def measure(
     runs: dict[str, Callable], repeats: int, inner: int, arguments: tuple[Any, ...]
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, Any]]:
     """Milliseconds of a gradient, ratio to the first contestant and temporary memory; contestants take turns."""
     programs = {name: compiled_loop(run, inner, arguments) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in programs}
@@ -101,53 +120,81 @@ def measure(
             jax.block_until_ready(program(*arguments))
             times[name].append(1e3 * (time.perf_counter() - start) / inner)
     base = next(iter(times.values()))
+    ratios = {name: [one / other for one, other in zip(each, base, strict=True)] for name, each in times.items()}
     return {
         name: {
             "milliseconds": statistics.median(taken),
-            "ratio": statistics.median(one / other for one, other in zip(taken, base, strict=True)),
+            "ratio": statistics.median(ratios[name]),
+            "ratio_range": [min(ratios[name]), max(ratios[name])],
             "temporary_megabytes": programs[name].memory_analysis().temp_size_in_bytes / 1e6,
         }
         for name, taken in times.items()
     }
 
 
+def markdown(content: dict[str, Any]) -> str:
+    lines = [
+        "# Clipping without gradients of single records",
+        "",
+        f"Made by `{content['command']}`; {content['device']}, {content['cores']} cores, jax {content['jax']}, "
+        f"precision of the model's products: {content['precision']}. One gradient of a network of {content['parameters']:,} "
+        f"parameters; medians over {content['repeats']} rounds in which contestants take turns, ratios within a round.",
+        "",
+        "| batch | contestant | milliseconds | times without privacy (lowest to highest) | temporary memory, MB |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for batch in content["batches"]:
+        for name, each in batch["contestants"].items():
+            spread = f"{each['ratio']:.2f} ({each['ratio_range'][0]:.2f} to {each['ratio_range'][1]:.2f})"
+            memory = f"{each['temporary_megabytes']:.0f}"
+            lines.append(f"| {batch['batch']} | {name} | {each['milliseconds']:.1f} | {spread} | {memory} |")
+    return "\n".join(lines) + "\n"
+
+
+def arguments_of(vector: jax.Array, batch: int) -> tuple[Any, ...]:
+    keys = jax.random.split(jax.random.key(1), 2)
+    records = (
+        jax.random.bernoulli(keys[0], 0.2, (batch, PIXELS)).astype(vector.dtype),
+        jax.random.normal(keys[1], (batch, LATENT)),
+    )
+    return vector, records, jnp.arange(batch) < batch - 1
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--batches", type=int, nargs="+", default=[128, 2048])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--inner", type=int, default=5, help="gradients per timed call")
-    parser.add_argument("--microbatch-size", type=int, default=None)
-    parser.add_argument("--skip", nargs="*", default=[], help="contestants to leave out, e.g. vmap at large batches")
     parser.add_argument("--precision", default=None, help="of the model's own matrix products, e.g. highest")
-    parser.add_argument("--output", type=Path, default=None)
+    parser.add_argument("--output", type=Path, default=RESULTS / "ghost_clipping.json")
     options = parser.parse_args()
     if options.precision is not None:
         jax.config.update("jax_default_matmul_precision", options.precision)
-    keys = jax.random.split(jax.random.key(0), 3)
-    vector, unravel = ravel_pytree(parameters(keys[0]))
-    records = (
-        jax.random.bernoulli(keys[1], 0.2, (options.batch, PIXELS)).astype(vector.dtype),
-        jax.random.normal(keys[2], (options.batch, LATENT)),
-    )
-    included = jnp.arange(options.batch) < options.batch - 1
-    runs = contestants(unravel, options.microbatch_size)
-    runs = {name: run for name, run in runs.items() if name not in options.skip}
-    results = {
+    vector, unravel = ravel_pytree(parameters(jax.random.key(0)))
+    measured = [
+        {
+            "batch": batch,
+            "contestants": measure(
+                contestants(vector, unravel, batch), options.repeats, options.inner, arguments_of(vector, batch)
+            ),
+        }
+        for batch in options.batches
+    ]
+    content = {
+        "command": shlex.join(["python", "benchmarks/ghost_clipping.py", *sys.argv[1:]]),
         "device": jax.devices()[0].device_kind,
+        "cores": os.cpu_count(),
         "jax": jax.__version__,
         "parameters": vector.size,
-        "batch": options.batch,
-        "microbatch_size": options.microbatch_size,
+        "repeats": options.repeats,
+        "inner": options.inner,
         "precision": options.precision or "default",
-        "contestants": measure(runs, options.repeats, options.inner, (vector, records, included)),
+        "batches": measured,
     }
-    for name, result in results["contestants"].items():
-        print(
-            f"{name:>16}: {result['milliseconds']:9.3f} ms  {result['ratio']:6.2f} times without privacy  "
-            f"{result['temporary_megabytes']:9.1f} MB temporary"
-        )
-    if options.output is not None:
-        options.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    options.output.with_suffix(".md").write_text(markdown(content), encoding="utf-8")
+    print(markdown(content))
 
 
 if __name__ == "__main__":

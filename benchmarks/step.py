@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.d3p_environment import interpreter
+from harness.environments import D3P as D3P_ENVIRONMENT
 from harness.pool import REPOSITORY, Contestant, ContestantError, Worker, publishable, round_robin
 from harness.problem import Problem
 from harness.report import markdown
@@ -53,7 +53,8 @@ def step_contestants(num_steps: int) -> list[Contestant]:
 
 def d3p_contestant(folder: Path, num_steps: int) -> Contestant:
     """d3p in its own environment; its OpenMP kernels are stable and faster with one thread."""
-    return Contestant(D3P, "d3p_step", num_steps // 8, python=interpreter(folder), environment={"OMP_NUM_THREADS": "1"})
+    python = D3P_ENVIRONMENT.interpreter(folder)
+    return Contestant(D3P, "d3p_step", num_steps // 8, python=python, environment={"OMP_NUM_THREADS": "1"})
 
 
 def fastest(seconds: dict[str, list[float]], prefix: str) -> str | None:

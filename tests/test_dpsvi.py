@@ -159,7 +159,7 @@ def test_nothing_without_noise_is_in_the_state_and_nothing_tells_the_number_of_r
     for leaf in leaves[0]:
         assert 97 not in np.shape(leaf)
         assert not np.any(np.isclose(np.asarray(leaf, float), 97.0))
-    assert sorted(type(states[0])._fields) == ["optimizer_state", "step", "xi"]
+    assert sorted(type(states[0])._fields) == ["clip_norm", "optimizer_state", "step", "xi"]
 
 
 def test_bad_settings_are_refused():

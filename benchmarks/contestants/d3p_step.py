@@ -1,6 +1,6 @@
 """d3p 0.2.0 by its documented recipe: ``DPSVI``, fixed-size batches, an automatic guide, a jitted ``fori_loop``.
 
-Runs under the interpreter of :mod:`harness.d3p_environment`. It keeps no trace of the run, and its batches are not
+Runs under the interpreter of :mod:`harness.environments`. It keeps no trace of the run, and its batches are not
 the Poisson batches its accountant assumes; both make its step cheaper than ours has to be.
 """
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.problem import Problem
+from harness.tasks import Task
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
 REPOSITORY = BENCHMARKS.parent
@@ -65,13 +66,11 @@ class Worker:
             "num_steps": num_steps or self.contestant.num_steps,
             "records": self.contestant.needs_records,
         }
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):  # the pipe, or our end of it after an earlier failure
-            raise ContestantError("the process stopped") from None
-        return self._read()["seconds"]
+        return self._send(request)["seconds"]
+
+    def train(self, task: Task, data: Path, seed: int) -> dict[str, Any]:
+        """The answer of a peer, as :mod:`harness.peer` describes it."""
+        return self._send({"action": "train", "task": task.to_dict(), "data": str(data), "seed": seed})
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -80,6 +79,15 @@ class Worker:
             self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait()
+
+    def _send(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):  # the pipe, or our end of it after an earlier failure
+            raise ContestantError("the process stopped") from None
+        return self._read()
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -129,7 +129,8 @@ def _aligned(group: Group, plan: Plan, optimizer: optax.GradientTransformation) 
 def score_run(group: Group, *, histograms: bool = False) -> list[Result]:
     """The default of this library at the stated ε: aligned gradients, Adam, then measuring at frozen points.
 
-    The number of records is public, as in the other runs. Covariates follow the law that the problem declares or, with
+    It starts where ``fit`` does by default; the paper's starts belong to the paper's step sizes. The number of
+    records is public, as in the other runs. Covariates follow the law that the problem declares or, with
     ``histograms``, what a twentieth of the budget buys.
     """
     case, problem = group.case, group.case.problem
@@ -147,7 +148,6 @@ def score_run(group: Group, *, histograms: bool = False) -> list[Result]:
         group.records,
         plan,
         covariate_law=None if histograms else problem.covariate_law,
-        initial_location=np.asarray(problem.initial_location),
         seeds=group.seeds,
         progress=False,
     )

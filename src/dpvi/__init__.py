@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpvi.core.clipping import PerLayer, QuantileClipping
     from dpvi.core.columns import Constant, Levels, Numeric, OneHot
     from dpvi.core.driver import Directive, Released
     from dpvi.core.guarantee import Guarantee
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result
-    from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate
+    from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate, plan_together
     from dpvi.synthetic import synthesize
 
 __version__ = "0.1.0"
@@ -46,10 +47,12 @@ __all__ = [
     "Natural",
     "Numeric",
     "OneHot",
+    "PerLayer",
     "Plan",
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "QuantileClipping",
     "Released",
     "Result",
     "Schedule",
@@ -67,6 +70,7 @@ __all__ = [
     "open_parquet",
     "plan",
     "plan_nonprivate",
+    "plan_together",
     "synthesize",
     "validate",
 ]
@@ -85,6 +89,7 @@ _PACKAGES = (
 )
 
 _HOMES = {
+    "dpvi.core.clipping": ("PerLayer", "QuantileClipping"),
     "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
     "dpvi.core.driver": ("Directive", "Released"),
     "dpvi.core.guarantee": ("Guarantee",),
@@ -102,7 +107,7 @@ _HOMES = {
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result"),
-    "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate"),
+    "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate", "plan_together"),
     "dpvi.synthetic": ("synthesize",),
 }
 

@@ -47,11 +47,14 @@ class DPSVIState(NamedTuple):
         Of the optimiser.
     step
         How many steps were taken.
+    clip_norm
+        Of the next step, where the plan's clip norm adapts.
     """
 
     xi: jax.Array
     optimizer_state: Any
     step: int
+    clip_norm: jax.Array | None = None
 
 
 class DPSVIRunResult(NamedTuple):
@@ -166,7 +169,7 @@ class DPSVI:
         self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
         self._step, self._next_step = None, 0
         state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
-        return DPSVIState(state.xi, state.optimizer, 0)
+        return DPSVIState(state.xi, state.optimizer, 0, state.clip_norm)
 
     def update(self, state: DPSVIState, *args: Any, **kwargs: Any) -> DPSVIState:
         """One private step.
@@ -205,8 +208,8 @@ class DPSVI:
                 "update must be given all records, in the same arrays as init; it draws its batches from them itself."
             )
         self._begun, self._next_step = True, state.step + 1
-        after = self._compiled()(records, State(state.xi, state.optimizer_state), state.step)
-        return DPSVIState(after.xi, after.optimizer, state.step + 1)
+        after = self._compiled()(records, State(state.xi, state.optimizer_state, state.clip_norm), state.step)
+        return DPSVIState(after.xi, after.optimizer, state.step + 1, after.clip_norm)
 
     def run(
         self,
@@ -224,7 +227,7 @@ class DPSVI:
         first = self.init(rng_key, *args, init_params=init_params, **kwargs)
         ready = self._ready()
         self._begun, self._next_step = True, self.plan.num_steps
-        begin = State(first.xi, first.optimizer_state)
+        begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
         trace = run(ready.records, ready.streams, begin, progress=progress_bar)[0]
         result = make_result(ready.algorithm, trace, record_structure(ready.records), ready.seed)
@@ -299,7 +302,7 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
     """(records, state, step) -> state: the step of :class:`~dpvi.train.loop.Run`, one at a time."""
     sizes, dtype = sizes_of(algorithm), jnp.zeros(()).dtype
     eta_shape = (algorithm.estimator.num_draws, sizes.base)
-    draw = jax.jit(make_draws(algorithm.sampler, sizes.release, eta_shape, dtype))
+    draw = jax.jit(make_draws(algorithm.sampler, sizes.noise, eta_shape, dtype))
 
     @jax.jit
     def take(records: Any, state: State, draws: Any, sampling: jax.Array, step: jax.Array) -> State:

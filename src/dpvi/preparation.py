@@ -22,6 +22,7 @@ from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.ghost import uses_ghost_clipping
 from dpvi.gradients.guided import Guided
+from dpvi.gradients.named_layers import release_layers
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
@@ -64,6 +65,7 @@ def prepare(
         structure_to_dict(structure)  # what could not be saved later is refused before anything is spent
         ready = check(model, described(data))
         _check_covariates(ready, plan)
+        release_layers(plan.clipping, ready, family, estimator)
         scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
         if optimizer is None:
             schedule = None if scores is None else plan.schedule
@@ -108,6 +110,7 @@ def prepare_guided(
             )
         family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
         chosen.check(family)
+        release_layers(plan.clipping, ready, family, chosen)
         rows = bring_in(data, devices)
     optimizer = _default_optimizer(plan.num_steps) if optimizer is None else optimizer
     key = _agreed_key(key, seed, plan, family, chosen, structure)
@@ -211,7 +214,7 @@ def _score_model(
         return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
     except ModelError as error:
         warnings.warn(
-            "The plan measures scores for sharp noise-aware intervals, which this model does not allow; all steps go "
+            "The plan measures scores for sharp noise-aware intervals, which is not possible here; all steps go "
             f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
             FallbackWarning,
             stacklevel=4,  # the line that called fit

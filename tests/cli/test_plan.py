@@ -24,6 +24,24 @@ def test_prints_the_guarantee_and_writes_the_plan(capsys, tmp_path):
     assert "The claim holds" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([*SETTINGS[:-2], "--layer", "enc*=3", "--layer", "*=4"], "layer            enc*: clip norm 3, noise scale"),
+        ([*SETTINGS, "--target-quantile", "0.9", "--expected-batch", "50"], "from 3 on, follows the 0.9 quantile"),
+    ],
+)
+def test_other_kinds_of_clipping_cost_the_same_and_are_verified(arguments, words, capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    assert main(["plan", "--noise-multiplier", "4", *arguments, "--output", str(path)]) == 0
+    assert main(["plan", "--noise-multiplier", "4", *SETTINGS]) == 0
+    assert main(["plan", "--verify", str(path)]) == 0
+    made, plain, verified = capsys.readouterr().out.split("(ε = ")[1:]
+    assert words in made
+    assert words in verified
+    assert made.split(",")[0] == plain.split(",")[0] == verified.split(",")[0]
+
+
 def test_compare_prints_every_accountant(capsys):
     assert main(["plan", "--epsilon", "1", *SETTINGS, "--compare"]) == 0
     output = capsys.readouterr().out
@@ -47,6 +65,10 @@ def test_substitution_and_given_noise(capsys):
         (["--epsilon", "1", *SETTINGS, "--delta", "1"], "delta must lie strictly"),
         (["--epsilon", "1", *SETTINGS, "--adjacency", "shuffle"], "adjacency must be"),
         (["--epsilon", "1", *SETTINGS[2:]], "also needs --delta"),
+        (["--epsilon", "1", *SETTINGS, "--layer", "a=1"], "leave clip_norm out"),
+        (["--epsilon", "1", *SETTINGS, "--layer", "a"], "takes PATTERN=NORM"),
+        (["--epsilon", "1", *SETTINGS, "--target-quantile", "0.5"], "expected_batch"),
+        (["--epsilon", "1", *SETTINGS, "--expected-batch", "5"], "--target-quantile too"),
         (["--verify", "missing.json"], "missing.json"),
     ],
 )

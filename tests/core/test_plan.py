@@ -8,6 +8,8 @@ import math
 
 import pytest
 
+from dpvi.core.clipping import PerLayer, QuantileClipping
+from dpvi.core.columns import Constant, Numeric
 from dpvi.core.plan import GaussianRelease, Plan
 
 GRADIENTS = GaussianRelease("gradients", sampling_rate=0.1, count=100, noise_multiplier=4.0, clip_norm=2.0)
@@ -37,7 +39,16 @@ def test_frozen():
         make().epsilon = 2.0
 
 
-@pytest.mark.parametrize("changes", [{}, {"num_records": 1000, "unit": "one küsitlus"}, {"adjacency": "substitute"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_records": 1000, "unit": "one küsitlus"},
+        {"adjacency": "substitute"},
+        {"clipping": PerLayer({"b*": 1.2, "*": 1.6})},
+        {"clipping": QuantileClipping(), "num_records": 500},
+    ],
+)
 def test_json_round_trip_is_exact(changes, tmp_path):
     plan = make(releases=(dataclasses.replace(GRADIENTS, noise_multiplier=math.pi / 3),), **changes)
     assert Plan.from_json(plan.to_json()) == plan
@@ -108,6 +119,38 @@ def test_tampered_types_are_refused():
     for change in ({"epsilon": "1.0"}, {"epsilon": float("nan")}, {"delta": None}, {"surprise": 1}):
         with pytest.raises(ValueError):
             Plan.from_dict({**content, **change})
+
+
+def test_plans_of_the_first_format_are_read():
+    content = make().to_dict()
+    del content["clipping"]
+    assert Plan.from_dict({**content, "format_version": 1}) == make()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"clipping": PerLayer({"a": 1.0, "b": 1.0})}, "combine to 1.41421, but the plan states 2"),
+        ({"clipping": QuantileClipping()}, "expected_batch"),
+        (
+            {
+                "clipping": QuantileClipping(expected_batch=3.0),
+                "covariates": (Numeric(0, 1), Constant()),
+                "releases": (GRADIENTS, dataclasses.replace(HISTOGRAM, name="histograms")),
+            },
+            "score posterior alone",
+        ),
+    ],
+)
+def test_clipping_that_does_not_fit_the_plan_is_refused(changes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make(**changes)
+    with pytest.raises(TypeError, match="clipping must be"):
+        make(clipping=3.0)
+
+
+def test_a_public_size_gives_the_expected_batch():
+    assert make(clipping=QuantileClipping(), num_records=500).clipping.expected_batch == 50
 
 
 def test_another_format_is_named():

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpvi.gradients.ghost import Layers, clipped_gradient_sum, clipped_gradient_sum_and_count
+from dpvi.gradients.ghost import clipped_gradient_sum, clipped_gradient_sum_and_count
 from dpvi.gradients.ghost.contractions import Rows
 from dpvi.gradients.ghost.norms import gradient_norms
-from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.bounded_sum import bounded_sum, bounded_sum_and_count
+from dpvi.mechanism.layers import Layers
 
 INNER, OUTER = 30, 20
 
@@ -180,10 +181,11 @@ def test_layers_are_clipped_apart():
         for leaf, clip_norm in zip(jax.tree.leaves(gradients_of(params, records)), layers.clip_norms, strict=True)
     ]
     np.testing.assert_allclose(total, jnp.concatenate(parts), rtol=1e-11, atol=1e-13)
-    flat = clip(network, params, records, included, layers.sensitivity)
+    together = float(np.hypot.reduce(layers.clip_norms))
+    flat = clip(network, params, records, included, together)
     assert np.max(np.abs(np.asarray(total - flat))) > 0.01  # one clip for all is another mechanism
     alone = clip(network, params, records, jnp.arange(11) == 2, 1e9, layers=layers)
-    assert np.linalg.norm(alone) <= layers.sensitivity
+    assert np.linalg.norm(alone) <= together
 
 
 @pytest.mark.usefixtures("x64")
@@ -191,10 +193,13 @@ def test_a_layer_that_cuts_through_a_matrix():
     params, records = network_and_records("float64")
     everyone = jnp.ones(11, bool)
     layers = Layers((20, 29), (0.1, 0.2))
-    total = clip(network, params, records, everyone, 1e9, layers=layers)
+    summed = clip_and_count(network, params, records, everyone, 1e9, layers=layers)
     rows = jnp.concatenate([leaf.reshape(11, -1) for leaf in jax.tree.leaves(gradients_of(params, records))], axis=1)
     parts = [bounded_sum(rows[:, :20], everyone, 0.1).value, bounded_sum(rows[:, 20:], everyone, 0.2).value]
-    np.testing.assert_allclose(total, jnp.concatenate(parts), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(summed.total.value, jnp.concatenate(parts), rtol=1e-11, atol=1e-13)
+    formed = bounded_sum_and_count(rows, everyone, 1e9, layers=layers)
+    np.testing.assert_allclose(summed.total.value, formed.total.value, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(summed.centred_count, formed.centred_count, rtol=1e-11)
 
 
 def test_the_count_of_unclipped_records():
@@ -207,6 +212,10 @@ def test_the_count_of_unclipped_records():
     for given_as in (clip_norm, jnp.asarray(clip_norm)):
         counted = clip_and_count(network, params, records, included, given_as)
         assert float(counted.centred_count) == 3 / 2 - 5 / 2
+    for near in (float(jnp.sort(norms)[4]), jnp.sort(norms)[4]):  # where a record counts for a part, either way
+        counted = clip_and_count(network, params, records, included, near).centred_count
+        formed = bounded_sum_and_count(norms[:, None], included, near).centred_count
+        np.testing.assert_allclose(counted, formed, rtol=0, atol=1e-3)
     everyone = clip_and_count(network, params, records, included, float("inf"))
     assert float(everyone.centred_count) == 4
 

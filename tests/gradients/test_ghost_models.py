@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
-from dpvi.gradients.ghost import Layers, clipped_gradient_sum
+from dpvi.gradients.ghost import clipped_gradient_sum
 from dpvi.gradients.ghost.analysis import analyse
 from dpvi.gradients.ghost.contractions import Rows
 from dpvi.gradients.ghost.replay import flatten
 from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.layers import Layers
 
 SLOTS, WIDTH = 5, 4
 # what these tests spend is compiling

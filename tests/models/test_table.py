@@ -13,6 +13,7 @@ import scipy.special
 import scipy.stats
 from support.statistics import assert_close, assert_frequencies, assert_rates
 
+from dpvi.core import columns
 from dpvi.data.records import structure_of
 from dpvi.data.schema import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema, SchemaError
 from dpvi.models.check import check
@@ -163,6 +164,39 @@ def test_drawn_records_are_what_the_schema_can_express():
 def test_refusals(settings, words):
     with pytest.raises((SchemaError, ValueError), match=words):
         TableModel(PLAIN, **settings)
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_blocks_share_no_parameter_and_multiply_to_the_whole():
+    model = TableModel(PLAIN, num_components=2, response="n")
+    mixture, regression = model.blocks()
+    records = {leaf: np.asarray(v) for leaf, v in model.draw_records(SHARES, jax.random.key(3), 7).items()}
+    terms, sites = {}, {}
+    for name, block in (("whole", model), ("mixture", mixture), ("regression", regression)):
+        leaves = {leaf: records[leaf] for leaf in block.leaves}
+        ready = NumPyroModel(block, structure_of(leaves))
+        sites[name] = {site.name for site in ready.sites}
+        z = ready.unconstrain({site: jnp.asarray(SHARES[site], float) for site in sites[name]})
+        terms[name] = jax.vmap(ready.log_likelihood, (None, 0))(z, jax.tree.map(jnp.asarray, leaves))
+    assert not sites["mixture"] & sites["regression"]
+    assert sites["mixture"] | sites["regression"] == sites["whole"]
+    np.testing.assert_allclose(terms["whole"], terms["mixture"] + terms["regression"], rtol=1e-12)
+    assert np.abs(terms["whole"] - terms["mixture"]).max() > 0.1
+
+
+def test_a_regression_declares_its_covariates_from_the_schema_in_the_order_of_its_leaves():
+    schema = Schema({"z": Boolean(), "age": Numeric(18, 99), "job": Categorical(("a", "b")), "k": Count(500)})
+    schema = Schema({**schema.columns, "few": Count(3), "n": Count(9)})
+    found = TableModel(schema, 2, response="n").blocks()[1].covariates()
+    levels = [columns.Levels((0, 1, 2, 3)), columns.Levels((0, 1)), columns.Numeric(0, 500), columns.Levels((0, 1))]
+    assert found == [columns.Numeric(-1, 1), *levels]  # age, few, job, k, z
+    with pytest.raises(SchemaError, match="'job' may be missing"):
+        TableModel(MIXED, 2, response="visits").blocks()[1].covariates()
+    with pytest.raises(ValueError, match="mixture alone"):
+        TableModel(PLAIN, 2).blocks()
+    gaps = Schema({**PLAIN.columns, "n": Count(50, missing=True)})
+    with pytest.raises(SchemaError, match="fit it as a whole"):
+        TableModel(gaps, 2, response="n", missingness="model").blocks()
 
 
 def test_names_the_model_needs_are_refused():

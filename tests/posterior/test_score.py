@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,3 +203,39 @@ def test_seeds_differ_by_the_error_that_is_part_of_the_covariance():
     assert_close(spread, claimed, claimed / np.sqrt(2 * 60))
     with pytest.raises(AssertionError):  # what would be claimed without it
         assert_close(spread, claimed / np.sqrt(1 + 100_000 / 500 * 0.1), claimed / np.sqrt(2 * 60))
+
+
+def poisson_regression(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Poisson(jnp.exp(x @ w - 1.0)), obs=y)
+
+
+def test_discrete_draws_do_not_keep_gauss_newton_from_its_answer(monkeypatch):
+    structure = {
+        "x": jax.ShapeDtypeStruct((3,), jnp.dtype("float32")),
+        "y": jax.ShapeDtypeStruct((), jnp.dtype("int32")),
+    }
+    model = NumPyroModel(poisson_regression, structure)
+
+    def law(key, n):
+        return (jax.random.uniform(key, (n, 3)) < 0.4).astype(jnp.result_type(float))
+
+    plan = score_plan(N, clip_norm=1.5)
+    random = np.random.default_rng(5)
+    x = (random.uniform(size=(N, 3)) < 0.4).astype(float)
+    y = random.poisson(np.exp(x @ [0.4, -0.3, 0.2] - 1.0))
+    scores = x * (y - np.exp(-1.0))[:, None]
+    released = (scores * np.minimum(1, 1.5 / np.maximum(np.linalg.norm(scores, axis=1), 1e-9))[:, None]).sum(axis=0)
+    blocks = one_block(np.zeros(3), plan.sampling_rate * released, 100.0)
+
+    def answers():
+        law_of_scores = ScoreModel(model, plan, covariates=law, num_simulated=1000)  # a new one compiles anew
+        return [gauss_newton(law_of_scores, blocks, np.zeros(3), seed) for seed in range(6)]
+
+    found = answers()
+    assert max(one.decrement for one in found) < 1e-4
+    assert max(one.evaluations for one in found) < 8
+    module = importlib.import_module("dpvi.posterior.score.gauss_newton")  # the package has a function of that name
+    monkeypatch.setattr(module, "_NEAR", 0.0)  # records drawn anew at every step
+    assert max(one.decrement for one in answers()) > 1e-4

@@ -14,7 +14,7 @@ import dpvi
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.core.validation import FallbackWarning
 from dpvi.posterior.result import METHODS
-from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, gauss_newton
+from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, blocks_of, gauss_newton
 
 TRUTH = np.array([0.8, -0.5, 0.3])
 COLUMNS = (dpvi.Numeric(-4, 4), dpvi.Numeric(-4, 4), dpvi.Constant())
@@ -141,13 +141,35 @@ def test_a_schedule_that_only_moves():
     assert run.trace.segments is None
 
 
-def test_releases_that_nothing_explains_fall_back(result, monkeypatch):
+@pytest.mark.parametrize("move_share", [0.0, 0.3])
+def test_releases_that_nothing_explains(monkeypatch, move_share):
+    """A run that moved falls back to its iterates; one that only measured has none, and says so."""
+
     def fail(*_, **__):
         raise NotConvergedError("not found.")
 
+    plan = Plan(**{**vars(regression_plan()), "schedule": dpvi.Schedule(move_share, num_blocks=3)})
+    run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
     monkeypatch.setitem(METHODS, "score", fail)
+    if move_share == 0:
+        with pytest.raises(NotConvergedError, match="not found"):
+            run.posterior()
+        return
     with pytest.warns(FallbackWarning, match="stationary"):
-        assert result.posterior().method == "stationary"
+        assert run.posterior().method == "stationary"
+
+
+def test_the_noise_of_histograms_is_part_of_the_posterior(result):
+    """Laws that the noise allows differ in spread and centre; one law alone is too sure."""
+    scores, blocks = result.scores, blocks_of(result.trace)
+    alone = gauss_newton(scores, blocks, seed=1, population=scores.population(result.trace.histograms))
+    noisy = result.trace.histograms + 5 * scores.plan.release("histograms").noise_scale
+    several = scores.populations(noisy, 8, seed=1)
+    assert len(several) == 8
+    assert not np.allclose(several[0].shares, several[1].shares)
+    np.testing.assert_allclose([one.shares.sum() for one in several], len(scores.plan.covariates) - 1)
+    together = result.posterior(seed=1).distribution.standard_deviations ** 2
+    assert np.all(together > 0.95 * np.diag(alone.covariance))
 
 
 def test_the_error_of_an_estimated_number_widens_the_posterior():

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from dpvi.core.clipping import PerLayer, QuantileClipping
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.privacy import Guarantee, PrivacyWarning, plan, plan_nonprivate, verify
 from dpvi.privacy.accounting import plan_epsilon
@@ -111,6 +112,44 @@ def test_guarantee_reads_as_a_sentence():
     assert "replacing one patient by another" in str(made.guarantee)
     assert "privacy loss distributions" in str(made.guarantee)
     assert "closed form" in str(plan(**{**GOOD, "sampling_rate": 1.0}).guarantee)
+
+
+LAYERS = PerLayer({"encoder*": 3.0, "*": 4.0})
+ADAPTIVE = QuantileClipping(expected_batch=20.0)
+
+
+def test_layers_and_quantiles_cost_what_one_clip_norm_costs():
+    plain = plan(**GOOD)
+    layers = plan(**{**GOOD, "clip_norm": None}, clipping=LAYERS)
+    adaptive = plan(**GOOD, clipping=ADAPTIVE)
+    assert plain.noise_multiplier == layers.noise_multiplier == adaptive.noise_multiplier
+    assert layers.clip_norm == 5.0
+    assert verify(layers) == verify(adaptive) == verify(plain)
+    # the noise that the gradients of an adaptive plan get is more than the plan's, by what the count costs
+    for_gradients = ADAPTIVE.gradient_noise_multiplier(plain.noise_multiplier)
+    assert for_gradients / plain.noise_multiplier == pytest.approx(1.00504, abs=1e-5)
+    naive = replace(adaptive.gradients, noise_multiplier=for_gradients)  # the named wrong answer: the count for free
+    assert plan_epsilon([naive], GOOD["delta"]) < 0.999 * adaptive.epsilon
+
+
+def test_a_plan_that_adapts_does_not_measure_and_an_edited_file_keeps_its_promise():
+    adaptive = plan(**GOOD, clipping=QuantileClipping(), num_records=500)
+    assert adaptive.schedule is None
+    assert adaptive.clipping.expected_batch == 500 * GOOD["sampling_rate"]
+    stored = adaptive.to_dict()
+    stored["clipping"] = {**stored["clipping"], "count_share": 0.9}  # gradients then get the noise that goes with it
+    edited = Plan.from_dict(stored)
+    assert verify(edited) == verify(adaptive)
+    assert edited.clipping.gradient_noise_multiplier(1.0) > 3
+
+
+def test_one_clip_norm_beside_layers_is_refused():
+    with pytest.raises(ValueError, match="combine to 5; leave clip_norm out, got 2"):
+        plan(**{**GOOD, "clip_norm": 2.0}, clipping=LAYERS)
+    with pytest.raises(TypeError, match="clip_norm must be a number"):
+        plan_nonprivate(0.1, 10, clipping=ADAPTIVE)
+    assert plan_nonprivate(0.1, 10, clipping=LAYERS).clip_norm == 5.0
+    assert plan_nonprivate(0.1, 10).clip_norm == math.inf
 
 
 def test_verify_catches_a_tampered_plan():

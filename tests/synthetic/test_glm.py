@@ -16,8 +16,6 @@ from dpvi.models.table import TableModel
 from dpvi.posterior import Gaussian, Posterior
 from dpvi.synthetic import fit_glm, pool_glm, synthesize
 
-pytest.importorskip("statsmodels")
-
 SCHEMA = Schema({"job": Categorical(("a", "b", "c")), "sex": Boolean(), "n": Count(1000)})
 PARAMETERS = {
     "component_weights": jnp.array([0.4, 0.6]),
@@ -85,6 +83,31 @@ def test_least_squares_in_the_tables_units(robust):
     np.testing.assert_allclose(variance, np.diag(sandwich if robust else plain), rtol=1e-5)
 
 
+@pytest.mark.parametrize("robust", [False, True])
+@pytest.mark.parametrize("response", ["n", "sex", "z"])
+def test_cells_give_what_statsmodels_gives_on_every_record(response, robust):
+    api = pytest.importorskip("statsmodels.api")
+    schema = Schema({"job": Categorical(("a", "b", "c")), "k": Count(4), "sex": Boolean(), "n": Count(50)})
+    schema = Schema({**schema.columns, "z": Numeric(-50, 50)})
+    random = np.random.default_rng(11)
+    job, k = random.integers(0, 3, 2000), random.integers(0, 5, 2000)
+    a = -0.5 + 0.4 * (job == 1) - 0.3 * (job == 2) + 0.1 * k
+    y = {"n": random.poisson(np.exp(a)), "sex": random.uniform(size=2000) < 1 / (1 + np.exp(-a))}
+    y["z"] = 3 * a + (1 + k) * random.normal(size=2000)
+    arrays = schema.encode({"job": np.array(["a", "b", "c"])[job], "k": k, **y})
+    estimate, variance = fit_glm(arrays, Design(schema, ("job", "k")), response, robust=robust)
+    families = {"n": api.families.Poisson, "sex": api.families.Binomial, "z": api.families.Gaussian}
+    rows = np.column_stack([np.ones(2000), job == 1, job == 2, k]).astype(float)
+    decoded = np.asarray(schema[response].decode(response, arrays[response]), float)
+    full = api.GLM(decoded, rows, family=families[response]()).fit(cov_type="HC0" if robust else "nonrobust")
+    # statsmodels' GLM answers to "HC1" with HC0: the correction n/(n − k) that makes the difference is put here
+    correction = 2000 / 1996 if robust else 1.0
+    np.testing.assert_allclose(estimate, full.params, rtol=1e-6)
+    np.testing.assert_allclose(variance, correction * full.bse**2, rtol=1e-6)
+    other = api.GLM(decoded, rows, family=families[response]()).fit(cov_type="nonrobust" if robust else "HC0")
+    assert np.abs(variance / other.bse**2 - 1).max() > 1e-3
+
+
 def test_records_with_gaps_are_left_out():
     schema = Schema({"x": Boolean(missing=True), "ill": Boolean()})
     x = [True, False] * 40 + [None] * 10
@@ -102,5 +125,7 @@ def test_refusals(data):
         fit_glm(arrays, Design(SCHEMA, ("sex",)), "job")
     with pytest.raises(ValueError, match="'sex' does not vary"):
         fit_glm({**arrays, "sex": np.zeros(NUM_RECORDS, bool)}, design, "n")
+    with pytest.raises(ValueError, match="cannot be told apart"):
+        fit_glm({**arrays, "sex": arrays["job"] == 1}, design, "n")
     with pytest.raises(ValueError, match="at least two"):
         pool_glm([data.table(0, to="columns")], SCHEMA, "n")

@@ -9,7 +9,7 @@ import pytest
 
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import AXIS, make_shards
-from dpvi.mechanism.bounded_sum import TwoFold, all_reduced, bounded_sum
+from dpvi.mechanism.bounded_sum import Clipped, TwoFold, all_reduced, bounded_sum_and_count
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.train.draws import later_pass, make_draws
 from dpvi.train.passes import InMemory, noiseless_sum
@@ -20,11 +20,11 @@ SLOTS = 4  # of a device's window: draws of the longer shards take several
 
 
 def summed(batch, included):
-    return bounded_sum(batch, included, CLIP_NORM)
+    return bounded_sum_and_count(batch, included, CLIP_NORM)
 
 
 def sums(sampling_rate: float, lengths: list[int] | None, max_slots: int, careful: bool = True) -> np.ndarray:
-    """The clipped sum of six steps; with ``lengths`` as every device has it, (steps, devices, 3)."""
+    """The clipped sum and the count of six steps; with ``lengths`` as every device has it, (steps, devices, 4)."""
     sampler = poisson_sampler(len(ROWS), sampling_rate, max_slots)
     shards = None if lengths is None else make_shards(lengths, sampler, sampling_rate)._replace(slots=SLOTS)
     key = streams(root_key(3))
@@ -33,7 +33,8 @@ def sums(sampling_rate: float, lengths: list[int] | None, max_slots: int, carefu
     def one(records, step):
         more = lambda index, start: later_pass(sampler, key.sampling, step, index, start)  # noqa: E731
         positions = draws.positions[step]
-        return noiseless_sum(sampler, summed, InMemory(records), positions, more if careful else None, shards).value
+        total, count = noiseless_sum(sampler, summed, InMemory(records), positions, more if careful else None, shards)
+        return jnp.append(total.value, count)
 
     steps = jnp.arange(6, dtype=jnp.uint32)
     if shards is None:
@@ -63,7 +64,8 @@ def test_devices_together_have_the_sum_of_one(sampling_rate, lengths, max_slots)
 def test_the_sum_over_devices_keeps_twofold_precision():
     """A plain float32 all-reduce would lose the small part; the change of one record must survive next to 10⁷."""
     totals = TwoFold(jnp.array([[1e7], [-0.25], [-1e7]], jnp.float32), jnp.full((3, 1), 1e-3, jnp.float32))
-    value = jax.vmap(lambda total: all_reduced(total, AXIS).value, axis_name=AXIS)(totals)
+    count = jnp.zeros((), jnp.float32)
+    value = jax.vmap(lambda total: all_reduced(Clipped(total, count), AXIS).total.value, axis_name=AXIS)(totals)
     np.testing.assert_allclose(value, np.full((3, 1), -0.247), rtol=1e-5)
     plain = jax.vmap(lambda total: jax.lax.psum(total.high + total.low, AXIS), axis_name=AXIS)(totals)
     assert np.abs(np.asarray(plain) + 0.247).max() > 1e-3

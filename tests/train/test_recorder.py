@@ -29,7 +29,7 @@ def small_chunks(num_steps: int) -> Layout:
 
 def random_rows(num_steps: int, lanes: int = 1) -> Row:
     random = np.random.default_rng(num_steps)
-    return Row(*(random.normal(1.0, 2.0, (lanes, num_steps, size)).astype(np.float32) for size in SIZES))
+    return Row(*(random.normal(1.0, 2.0, (lanes, num_steps, size)).astype(np.float32) for size in SIZES[:4]))
 
 
 def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: frozenset[int] = frozenset()) -> list[Trace]:
@@ -37,6 +37,7 @@ def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: froze
     lanes = rows.iterate.shape[0]
     release = rows.noisy_sum.shape[2]
     sizes = Sizes(parameters=SIZES.iterate, queries=SIZES.query, release=release, base=SIZES.query)
+    sizes = sizes._replace(counts=int(rows.clip_norm is not None))
     target = Recorder(layout, sizes, np.float32, lanes)
     edges = [0, *stops, layout.num_steps]
     for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
@@ -44,7 +45,7 @@ def record(rows: Row, layout: Layout, stops: tuple[int, ...] = (), frozen: froze
             base = chunk * layout.chunk_length
 
             def piece(part: np.ndarray, base=base, first=first, last=last) -> jax.Array:
-                out = np.zeros((lanes, layout.chunk_length, part.shape[2]), np.float32)
+                out = np.zeros((lanes, layout.chunk_length, *part.shape[2:]), np.float32)
                 out[:, first:last] = part[:, base + first : base + last]
                 return jnp.asarray(out)
 
@@ -75,6 +76,16 @@ def test_block_sums_are_the_float64_sums_of_the_rows(num_steps):
     np.testing.assert_array_equal(trace.queries, rows.query[0])
     np.testing.assert_array_equal(trace.noisy_sums, rows.noisy_sum[0])
     np.testing.assert_array_equal(trace.steps, np.arange(num_steps))
+
+
+@pytest.mark.parametrize("kept_rows", [10, 10_000])
+def test_clip_norms_are_kept_of_every_step_thinned_or_not(monkeypatch, kept_rows):
+    rows = random_rows(257, lanes=2)
+    rows = rows._replace(clip_norm=np.random.default_rng(0).random((2, 257)).astype(np.float32))
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", kept_rows * ROW_BYTES)
+    for lane, trace in enumerate(record(rows, small_chunks(257), stops=(40, 100))):
+        np.testing.assert_array_equal(trace.clip_norms, rows.clip_norm[lane])
+    assert record(random_rows(7), small_chunks(7))[0].clip_norms is None
 
 
 @pytest.mark.parametrize("num_steps", [7, 257, 1003])

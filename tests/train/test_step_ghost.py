@@ -12,6 +12,7 @@ import pytest
 from support.small_models import private_plan
 
 import dpvi
+from dpvi.core.clipping import PerLayer, QuantileClipping
 from dpvi.data.sampling import poisson_sampler
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned, Vanilla
@@ -85,32 +86,40 @@ def test_a_fit_releases_the_same_either_way(estimator):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("asked", [False, True])
-def test_microbatches_change_nothing(asked):
+@pytest.mark.parametrize("clipping", [None, PerLayer({"first": 0.8, "*": 0.6}), QuantileClipping(expected_batch=3.0)])
+def test_neither_ghosts_nor_microbatches_change_anything(clipping):
     family, model = MeanField(), network_model()
+    plan = private_plan(1, sampling_rate=0.3, clip_norm=1.0)
     algorithm = Algorithm(
         model,
         family,
-        GhostAligned(ghost_clipping=asked),
+        GhostAligned(num_draws=2),
         optax.sgd(0.01),
-        private_plan(1, sampling_rate=0.3, clip_norm=0.8),
+        replace(plan, clipping=clipping),
         poisson_sampler(NUM_RECORDS, 0.3),
     )
     xi = family.initial(jnp.asarray(GENERATOR.standard_normal(model.dimension)))
-    eta = jnp.zeros((1, model.dimension))
+    eta = jnp.asarray(GENERATOR.standard_normal((2, model.dimension)))
     queries = jax.vmap(family.transform, (None, 0))(xi, eta)
     records, included = jax.tree.map(jnp.asarray, RECORDS), jnp.arange(NUM_RECORDS) % 5 != 0
 
     @jax.jit
-    def total(records):
-        sizes = (None, 7, 20)
-        sums = [clipped_sum(replace(algorithm, microbatch_size=size), xi, eta, queries, True) for size in sizes]
-        return [each(records, included).value for each in sums]
+    def totals(records, clip_norm):
+        chosen = [
+            replace(algorithm, estimator=GhostAligned(num_draws=2, ghost_clipping=asked), microbatch_size=size)
+            for asked in (False, True)
+            for size in (None, 7, 20)
+        ]
+        summed = [clipped_sum(each, xi, eta, queries, True, clip_norm)(records, included) for each in chosen]
+        return [(each.total.value, each.centred_count) for each in summed]
 
-    whole, *parts = total(records)
+    adaptive = isinstance(clipping, QuantileClipping)
+    (whole, count), *others = totals(records, jnp.asarray(0.9) if adaptive else None)
     assert np.linalg.norm(whole) > 1
-    for part in parts:
-        np.testing.assert_allclose(part, whole, rtol=1e-12, atol=1e-13)
+    assert abs(float(count)) < 24  # some of 48 are clipped, and some are not
+    for other, counted in others:
+        np.testing.assert_allclose(other, whole, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(counted, count, rtol=1e-11)
 
 
 def test_which_path_is_taken():

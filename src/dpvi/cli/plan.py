@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpvi.core.clipping import PerLayer, QuantileClipping
     from dpvi.core.plan import Plan
 
 _REQUIRED = ("delta", "sampling_rate", "num_steps", "clip_norm")
@@ -27,6 +28,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--sampling-rate", type=float, help="probability with which a record enters a step")
     parser.add_argument("--num-steps", type=int, help="number of steps")
     parser.add_argument("--clip-norm", type=float, help="bound on what one record contributes to a step")
+    parser.add_argument(
+        "--layer", action="append", metavar="PATTERN=NORM", help="clip norm of a group of parameters; may be repeated"
+    )
+    parser.add_argument("--target-quantile", type=float, help="let the clip norm follow this quantile of the norms")
+    parser.add_argument("--expected-batch", type=float, help="records per step, as far as public, to follow a quantile")
     parser.add_argument("--adjacency", default="add_remove", help="add_remove (default) or substitute")
     parser.add_argument("--compare", action="store_true", help="also print what other accountants would say")
     parser.add_argument("--output", metavar="FILE", help="write the plan to this file as JSON")
@@ -58,7 +64,9 @@ def run(options: argparse.Namespace) -> int:
 def _make(options: argparse.Namespace) -> Plan:
     from dpvi.privacy.planning import plan
 
-    missing = [f"--{name.replace('_', '-')}" for name in _REQUIRED if getattr(options, name) is None]
+    clipping = _asked_clipping(options)
+    needed = _REQUIRED if not options.layer else _REQUIRED[:-1]
+    missing = [f"--{name.replace('_', '-')}" for name in needed if getattr(options, name) is None]
     if missing:
         raise ValueError(f"A plan also needs {', '.join(missing)}; see dpvi plan --help.")
     with warnings.catch_warnings(record=True) as caught:
@@ -67,6 +75,7 @@ def _make(options: argparse.Namespace) -> Plan:
             epsilon=options.epsilon,
             noise_multiplier=options.noise_multiplier,
             adjacency=options.adjacency,
+            clipping=clipping,
             **{name: getattr(options, name) for name in _REQUIRED},
         )
     for warning in caught:
@@ -74,17 +83,54 @@ def _make(options: argparse.Namespace) -> Plan:
     return made
 
 
+def _asked_clipping(options: argparse.Namespace) -> PerLayer | QuantileClipping | None:
+    """Layers or a quantile, where one of them was asked for."""
+    from dpvi.core.clipping import PerLayer, QuantileClipping
+
+    if options.layer and options.target_quantile is not None:
+        raise ValueError("Give --layer or --target-quantile: layers have fixed clip norms.")
+    if options.expected_batch is not None and options.target_quantile is None:
+        raise ValueError("--expected-batch is for a clip norm that follows a quantile; give --target-quantile too.")
+    if options.layer:
+        pairs = [each.rpartition("=") for each in options.layer]
+        try:
+            return PerLayer(tuple((pattern, float(norm)) for pattern, _, norm in pairs))
+        except ValueError as error:
+            raise ValueError(f"--layer takes PATTERN=NORM, such as 'encoder*=1.5': {error}") from None
+    if options.target_quantile is None:
+        return None
+    return QuantileClipping(target_quantile=options.target_quantile, expected_batch=options.expected_batch)
+
+
 def _settings(plan: Plan) -> list[str]:
     lines = []
     for release in plan.releases:
+        scale = f"{release.noise_scale:.6g} (noise multiplier times clip norm {release.clip_norm:g})"
+        clips_otherwise = release.name == "gradients" and plan.clipping is not None
         lines += [
             f"release            {release.name}",
             f"  noise multiplier {release.noise_multiplier:.6g}",
-            f"  noise scale      {release.noise_scale:.6g} (noise multiplier times clip norm {release.clip_norm:g})",
+            *(_clipping(plan) if clips_otherwise else [f"  noise scale      {scale}"]),
             f"  sampling rate    {release.sampling_rate:g}",
             f"  count            {release.count}",
         ]
     return lines
+
+
+def _clipping(plan: Plan) -> list[str]:
+    """How gradients are clipped, and the noise that goes with it, where not by one norm."""
+    from dpvi.core.clipping import PerLayer
+
+    sigma, clipping = plan.noise_multiplier, plan.clipping
+    assert clipping is not None
+    if isinstance(clipping, PerLayer):
+        rows = zip(clipping.patterns, clipping.norms, clipping.noise_scales(sigma), strict=True)
+        return [f"  layer            {name}: clip norm {norm:g}, noise scale {scale:.6g}" for name, norm, scale in rows]
+    return [
+        f"  clip norm        from {plan.clip_norm:g} on, follows the {clipping.target_quantile:g} quantile",
+        f"  noise scale      {clipping.gradient_noise_multiplier(sigma):.6g} times the clip norm of the step; "
+        f"{clipping.count_noise(sigma):.6g} records on the count of unclipped records",
+    ]
 
 
 def _comparison(plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ _ONE_STAGE = 1024  # longest vector whose squares are summed in one stage
 _PLAIN = (1e-9, 1e9)  # clip norms whose squares are ordinary numbers in float32
 
 
-def clip_factor(vector: jax.Array, clip_norm: float) -> jax.Array:
+def clip_factor(vector: jax.Array, clip_norm: float | jax.Array) -> jax.Array:
     """The factor γ ≤ 1 by which ``vector`` must be multiplied so that its norm is at most ``clip_norm``.
 
     Guarantees
@@ -26,18 +26,29 @@ def clip_factor(vector: jax.Array, clip_norm: float) -> jax.Array:
     | any entry non-finite, or squared norm overflows | 0 |
     | ``clip_norm`` infinite | 1 for finite vectors |
     """
-    if math.isinf(clip_norm):
+    return jnp.minimum(clip_ratio(vector, clip_norm), 1.0)
+
+
+def clip_ratio(vector: jax.Array, clip_norm: float | jax.Array) -> jax.Array:
+    """C/‖vector‖ less the slack of :func:`clip_factor`, not cut off at 1: infinite for zero, 0 for a broken vector.
+
+    ``clip_norm`` may be a scalar array, for a clip norm that changes from step to step.
+    """
+    limit: float
+    if isinstance(clip_norm, jax.Array):
+        vector, limit = vector / clip_norm.astype(vector.dtype), 1.0
+    elif math.isinf(clip_norm):
         finite = jnp.isfinite(jnp.sum(jnp.abs(vector), axis=-1))
-        return finite.astype(vector.dtype)
-    limit = clip_norm
-    if not _PLAIN[0] < clip_norm < _PLAIN[1]:  # squares could overflow or vanish beside the limit's own
+        return jnp.where(finite, jnp.asarray(jnp.inf, vector.dtype), 0)
+    elif not _PLAIN[0] < clip_norm < _PLAIN[1]:  # squares could overflow or vanish beside the limit's own
         vector, limit = vector / jnp.asarray(clip_norm, vector.dtype), 1.0
+    else:
+        limit = clip_norm
     total, depth = _sum_of_squares(vector)
     # first-order bound on every rounding on the way: the sum's halves under the root, and one unit each for the
     # scaling (two), the squares, the root, the division, the constant and the final product, rounded up
     slack = (depth / 2 + 8) * float(jnp.finfo(vector.dtype).eps) / 2
-    factor = jnp.minimum(limit * (1 - slack) / jnp.sqrt(total), 1.0)
-    return jnp.where(jnp.isfinite(total), factor, 0.0)
+    return jnp.where(jnp.isfinite(total), limit * (1 - slack) / jnp.sqrt(total), 0.0)
 
 
 def _sum_of_squares(vector: jax.Array) -> tuple[jax.Array, int]:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dpvi.core import validation
+from dpvi.core.clipping import Clipping, PerLayer, QuantileClipping, clipping_from_dict, clipping_to_dict
 from dpvi.core.columns import Column, checked_columns, columns_from_list, columns_to_list, counted
 from dpvi.core.guarantee import Guarantee
 from dpvi.core.schedule import Schedule
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_READABLE = (1, FORMAT_VERSION)  # format 1 knew no clipping but by one norm
 GRADIENTS = "gradients"
 HISTOGRAMS = "histograms"
 _RECORD = "one record"
@@ -32,6 +34,14 @@ _PUBLIC_SETTINGS = (
     "of steps, column levels and bounds) was chosen without looking at the records."
 )
 _PUBLIC_SIZE = "The number of records is declared public and is not protected."
+_LAYERS = (
+    "Each of {count} groups of parameters is clipped to a norm of its own, with noise in proportion to it; together "
+    "they are one release of the stated noise multiplier."
+)
+_QUANTILE = (
+    "Each step also releases a count of the sampled records that were left unclipped, and later clip norms follow from "
+    "these noisy counts; a step's gradients and count are one release of the stated noise multiplier."
+)
 _ONE_ROW_EACH = "Each unit, {unit}, is exactly one row of the data."
 _FLOATS = (
     "Sums and noise are floating-point numbers, whose rounding adds about 1e-4 to the sensitivity for batches of up to "
@@ -43,7 +53,8 @@ _FLOATS = (
 class GaussianRelease:
     """``count`` releases of a Poisson-sampled sum whose summands have norm at most ``clip_norm``.
 
-    Each adds N(0, (noise_multiplier * clip_norm)^2) to every coordinate. Under add/remove the L2 sensitivity of the
+    Each adds N(0, (noise_multiplier * clip_norm)^2) to every coordinate, unless the plan's ``clipping`` says otherwise,
+    which costs the same. Under add/remove the L2 sensitivity of the
     sum is ``clip_norm``, under substitution twice that; ``noise_multiplier`` is relative to ``clip_norm`` in both.
     """
 
@@ -69,7 +80,8 @@ class Plan:
 
     Build one with :func:`dpvi.plan` (private) or :func:`dpvi.plan_nonprivate`. ``num_records`` is set only when the
     number of records is declared public; under add/remove adjacency it is otherwise private and stands nowhere.
-    ``covariates`` declares the columns whose histograms are released, ``schedule`` which steps move and which measure.
+    ``covariates`` declares the columns whose histograms are released, ``schedule`` which steps move and which measure,
+    ``clipping`` how gradients are clipped where not by one norm.
     """
 
     epsilon: float
@@ -81,6 +93,7 @@ class Plan:
     num_records: int | None = None
     covariates: tuple[Column, ...] | None = None
     schedule: Schedule | None = None
+    clipping: Clipping | None = None
 
     def __post_init__(self) -> None:
         validation.adjacency(self.adjacency)
@@ -94,6 +107,25 @@ class Plan:
                 validation.clip_norm(release.clip_norm)
                 validation.noise_multiplier(release.noise_multiplier)
         self._check_measuring(names)
+        self._check_clipping()
+
+    def _check_clipping(self) -> None:
+        if self.clipping is None:
+            return
+        if not isinstance(self.clipping, Clipping):
+            raise TypeError(f"clipping must be a dpvi.PerLayer or dpvi.QuantileClipping, got {self.clipping!r}.")
+        if self.covariates:
+            raise ValueError(
+                "Histograms of covariates serve the score posterior alone, which needs releases clipped to one fixed "
+                "norm. Plan without covariates=, or without clipping=."
+            )
+        if isinstance(self.clipping, QuantileClipping):
+            object.__setattr__(self, "clipping", self.clipping.with_batch(self.sampling_rate, self.num_records))
+        elif not math.isclose(self.clip_norm, self.clipping.clip_norm, rel_tol=1e-9):
+            raise ValueError(
+                f"The clip norms of the layers combine to {self.clipping.clip_norm:.6g}, but the plan states "
+                f"{self.clip_norm:.6g}. Make the plan with dpvi.plan(clipping=...), which leaves clip_norm out."
+            )
 
     def _check_measuring(self, names: list[Any]) -> None:
         if (self.covariates is None) != (HISTOGRAMS not in names):
@@ -160,6 +192,13 @@ class Plan:
 
     @property
     def noise_scale(self) -> float:
+        """Standard deviation of the noise on each coordinate of a step, σC; only where all steps have one."""
+        if self.clipping is not None:
+            raise ValueError(
+                "This plan's noise has no single scale: it follows the clip norm of each layer or step. See "
+                "plan.clipping.noise_scales(plan.noise_multiplier) for layers, and for an adaptive clip norm "
+                "plan.clipping.gradient_noise_multiplier(plan.noise_multiplier) times trace.clip_norms."
+            )
         return self.gradients.noise_scale
 
     @property
@@ -181,11 +220,16 @@ class Plan:
             sentences.append(_ONE_ROW_EACH.format(unit=self.unit))
         if self.num_records is not None:
             sentences.append(_PUBLIC_SIZE)
+        if isinstance(self.clipping, PerLayer):
+            sentences.append(_LAYERS.format(count=len(self.clipping.norms)))
+        elif self.clipping is not None:
+            sentences.append(_QUANTILE)
         return tuple(sentences)
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self)
         content["covariates"] = None if self.covariates is None else columns_to_list(self.covariates)
+        content["clipping"] = None if self.clipping is None else clipping_to_dict(self.clipping)
         content["format_version"] = FORMAT_VERSION
         return _map_numbers(content, lambda x: "inf" if x == math.inf else x)
 
@@ -193,17 +237,20 @@ class Plan:
     def from_dict(cls, content: Mapping[str, Any]) -> Plan:
         fields: dict[str, Any] = _map_numbers(content, lambda x: math.inf if x == "inf" else x)
         version = fields.pop("format_version", None)
-        if version != FORMAT_VERSION:
+        if version not in _READABLE:
             raise ValueError(
-                f"This file holds a plan of format {version!r}; this version of dpvi reads format {FORMAT_VERSION}."
+                f"This file holds a plan of format {version!r}; this version of dpvi reads formats "
+                f"{' and '.join(map(str, _READABLE))}."
             )
         try:
             releases = tuple(GaussianRelease(**release) for release in fields.pop("releases"))
             columns, schedule = fields.pop("covariates", None), fields.pop("schedule", None)
+            clipping = fields.pop("clipping", None)
             return cls(
                 releases=releases,
                 covariates=None if columns is None else columns_from_list(columns),
                 schedule=None if schedule is None else Schedule(**schedule),
+                clipping=None if clipping is None else clipping_from_dict(clipping),
                 **fields,
             )
         except (KeyError, TypeError) as error:

@@ -88,6 +88,7 @@ class Trace(NamedTuple):
     segments: Segments | None  # only where a driver chose query points
     curvature: CurvatureSums | None = None  # only where every variational parameter has a noisy sum of its own
     histograms: np.ndarray | None = None  # noisy counts of the declared columns' bins, one column after the other
+    clip_norms: np.ndarray | None = None  # (num_steps,): C_t of every step, only where it adapts
 
 
 def moment_sums(trace: Trace) -> MomentSums:

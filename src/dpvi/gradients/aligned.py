@@ -7,6 +7,7 @@ the family: mean field, full rank and low rank release the same d numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
@@ -32,6 +33,10 @@ class Aligned:
 
     def release_size(self, family: Family, dimension: int) -> int:
         return self.num_draws * dimension
+
+    def release_names(self, model: Any) -> list[tuple[str, int]]:
+        """The model's sites, once for every draw."""
+        return [(site.name, site.size) for site in getattr(model, "sites", ())] * self.num_draws
 
     def release(
         self, model: Model, family: Family, xi: jax.Array, eta: jax.Array, queries: jax.Array, record: Record

@@ -9,7 +9,7 @@ Shapes: d parameters, K draws of η, p variational parameters, r the length of a
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,15 @@ class Estimator(Protocol):
         self, model: Model, family: Family, xi: jax.Array, eta: jax.Array, noisy_sum: jax.Array, sampling_rate: float
     ) -> jax.Array:
         """An estimate of ∇_ξ ELBO (or of the natural gradient), (p,)."""
+        ...
+
+
+@runtime_checkable
+class NamedRelease(Protocol):
+    """An estimator that can say what each part of its release is the gradient of."""
+
+    def release_names(self, model: Any) -> list[tuple[str, int]]:
+        """(name, number of coordinates) of the parts of a release, one after the other."""
         ...
 
 

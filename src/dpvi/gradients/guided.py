@@ -46,6 +46,10 @@ class Guided:
     def release_size(self, family: Family, dimension: int) -> int:
         return family.num_parameters(dimension)
 
+    def release_names(self, model: Any) -> list[tuple[str, int]]:
+        """The arrays of all parameters of guide and model."""
+        return cast(GuidedModel, model).parameters.arrays()
+
     def per_record_term(
         self, model: Any, family: Family, xi: jax.Array, eta: jax.Array, queries: jax.Array
     ) -> tuple[jax.Array, Callable[[jax.Array, Record], jax.Array]]:

@@ -19,7 +19,7 @@ from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.models.base import ModelError
 from dpvi.models.generative import CovariateLaw, covariate_leaves
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.models.shares import shares_of
+from dpvi.models.shares import drawn_shares, shares_of
 
 
 class Population(NamedTuple):
@@ -58,10 +58,38 @@ def released_population(plan: Plan, histograms: np.ndarray) -> Population:
     columns = [column for column in plan.covariates or () if column.bins]
     scale = plan.release(HISTOGRAMS).noise_scale
     shares = [
-        shares_of(part, size, scale, ordered=isinstance(column, Numeric | Levels))
+        shares_of(part, size, scale, _ordered(column))
         for column, part in zip(columns, parts, strict=False)  # without columns the one part is the total
     ]
     return Population(np.float64(size), np.float64(variance), np.concatenate([np.zeros(0), *shares]))
+
+
+def drawn_populations(plan: Plan, found: Population, count: int, seed: int) -> list[Population]:
+    """``found`` and ``count - 1`` others that the noise of the histograms allows, each as likely.
+
+    The others are what the same histograms might have shown had ``found`` been right (a parametric bootstrap), so that
+    their spread is the error of ``found``.
+    """
+    columns = [column for column in plan.covariates or () if column.bins]
+    if not columns:
+        return [found]
+    random, scale = np.random.default_rng(seed), plan.release(HISTOGRAMS).noise_scale
+    size = float(found.num_records)
+    parts = np.split(np.asarray(found.shares), np.cumsum([column.bins for column in columns])[:-1])
+
+    def drawn() -> np.ndarray:
+        return np.concatenate(
+            [
+                drawn_shares(part, size, scale, _ordered(column), random)
+                for column, part in zip(columns, parts, strict=True)
+            ]
+        )
+
+    return [found, *(found._replace(shares=drawn()) for _ in range(count - 1))]
+
+
+def _ordered(column: Column) -> bool:
+    return isinstance(column, Numeric | Levels)
 
 
 def check_columns(model: NumPyroModel, columns: Sequence[Column]) -> None:

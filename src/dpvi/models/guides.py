@@ -20,15 +20,15 @@ from numpyro.distributions import biject_to
 
 from dpvi.models import execution
 from dpvi.models.base import Record
-from dpvi.models.discovery import batched
 from dpvi.models.guides_discovery import GuidedLayout, discover
 from dpvi.models.guides_execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
 from dpvi.models.guides_parameters import Parameters
 from dpvi.models.guides_start import starting_values
-from dpvi.models.sites import Site, check_values, check_vector, dimension_of, is_real
+from dpvi.models.plated import PlatedModel
+from dpvi.models.sites import check_values, check_vector, is_real
 
 
-class GuidedModel:
+class GuidedModel(PlatedModel):
     """A NumPyro model and its guide as functions of a flat ξ.
 
     Parameters
@@ -73,21 +73,6 @@ class GuidedModel:
         self._draw = jax.jit(self._evaluate_draw, inline=True)
         self._values = jax.jit(self._evaluate_sites, inline=True)
         self._inverse = jax.jit(self._evaluate_inverse, inline=True)
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """Global latent sites in the order of z."""
-        return self.layout.sites
-
-    @property
-    def record_plate(self) -> str:
-        """Name of the model's plate that spans the records."""
-        return self.layout.record_plate
-
-    @property
-    def dimension(self) -> int:
-        """d, the number of unconstrained global latents; 0 for a model whose latents are all local."""
-        return dimension_of(self.sites)
 
     @property
     def num_parameters(self) -> int:
@@ -154,10 +139,6 @@ class GuidedModel:
         terms = dict(execution.prior_terms(model_trace, self.record_plate))
         guided = execution.prior_terms(guide_trace, self.layout.guide_plate or "")
         return terms | {f"guide of {name}": -term for name, term in guided.items()}
-
-    def placeholder(self, num_records: int = 1) -> Any:
-        """Records of zeros, for what reads no record."""
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), batched(self.structure, num_records))
 
     def _on_placeholder(self, xi: jax.Array, eta: jax.Array) -> tuple[dict[str, dict], dict[str, dict]]:
         return self.run(xi, eta, shared_key(eta), self.placeholder())

@@ -72,6 +72,15 @@ class Parameter(NamedTuple):
             arrays = [biject_to(self.constraint).inv(array) for array in arrays]
         return [jnp.ravel(array) for array in arrays]
 
+    def arrays(self) -> list[tuple[str, int]]:
+        """(name, entries of ξ) of each leaf: ``site``, or ``site/path/to/leaf`` where the site holds a tree."""
+        paths, _ = jax.tree.flatten_with_path(jax.tree.unflatten(self.tree, range(len(self.leaves))))
+        names = [
+            "/".join([self.name, *([jax.tree_util.keystr(path, simple=True, separator="/")] if path else [])])
+            for path, _ in paths
+        ]
+        return list(zip(names, map(math.prod, self.unconstrained_shapes), strict=True))
+
 
 class Parameters:
     """All ``param`` sites of a guide and its model, in the order in which they are met.
@@ -120,6 +129,10 @@ class Parameters:
         dtype = jnp.result_type(float)
         parts = [part for site in self.sites for part in site.flat(values[site.name], dtype)]
         return jnp.concatenate(parts) if parts else jnp.zeros((0,), dtype)
+
+    def arrays(self) -> list[tuple[str, int]]:
+        """(name, entries of ξ) of every array, in the order of ξ; see :meth:`Parameter.arrays`."""
+        return [each for site in self.sites for each in site.arrays()]
 
     def describe(self) -> list[dict[str, Any]]:
         """Names and shapes, JSON-serialisable: what a stored result must agree with when it is loaded."""

@@ -19,20 +19,19 @@ from numpyro.distributions import biject_to
 
 from dpvi.models import execution
 from dpvi.models.base import Record
-from dpvi.models.discovery import Layout, batched, discover
+from dpvi.models.discovery import Layout, discover
+from dpvi.models.plated import PlatedModel
 from dpvi.models.sites import (
-    Site,
     StaticBijections,
     check_values,
     check_vector,
-    dimension_of,
     is_real,
     join,
     needs_model,
 )
 
 
-class NumPyroModel:
+class NumPyroModel(PlatedModel):
     """A NumPyro callable as a :class:`~dpvi.models.base.Model`.
 
     Parameters
@@ -69,21 +68,6 @@ class NumPyroModel:
         self._prior = jax.jit(self._evaluate_prior, inline=True)
         self._values = jax.jit(self._evaluate_sites, inline=True)
         self._inverse = jax.jit(self._evaluate_inverse, inline=True)
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """Latent sites in the order of z."""
-        return self.layout.sites
-
-    @property
-    def record_plate(self) -> str:
-        """Name of the plate that spans the records."""
-        return self.layout.record_plate
-
-    @property
-    def dimension(self) -> int:
-        """d, the number of unconstrained parameters."""
-        return dimension_of(self.sites)
 
     def log_prior(self, z: jax.Array) -> jax.Array:
         """log p(z) on the unconstrained scale, a scalar; the model runs on a record of zeros, so none is read."""
@@ -125,10 +109,6 @@ class NumPyroModel:
         num_records = jax.tree.leaves(batch)[0].shape[0]
         inside = execution.record_log_probs(self.run(z, batch, imputed), self.record_plate, self.layout.imputed)
         return _sum([_per_record(log_prob, axis, num_records) for log_prob, axis in inside])
-
-    def placeholder(self, num_records: int = 1) -> Any:
-        """Records of zeros, for what reads no record."""
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), batched(self.structure, num_records))
 
     def _evaluate_prior(self, z: jax.Array) -> jax.Array:
         return _sum(list(self.prior_terms(z, self.placeholder()).values()))

@@ -1,10 +1,15 @@
-"""Shares of bins from noisy counts: as much structure as the noise lets one see.
+"""Shares of bins from noisy counts: as much structure as the noise lets one see, and how sure one can be of it.
 
 Noisy counts moved to the simplex as they are put mass into empty tails, which reads as information that covariates do
-not carry. So shares are one of three descriptions, the one with the smallest estimate of its squared error (Mallows'
-Cp, which needs nothing but the known variance of the noise):
+not carry. So shares are one of a few descriptions, the one with the smallest estimate of its squared error (Mallows'
+Cp, which needs nothing but the known variance of the noise). Of bins in an order:
 
-    smooth      p_i ∝ exp(polynomial of degree m in i), m = 0, 1, … 6, for bins that are ordered
+    smooth      p_i ∝ exp(polynomial of degree m in i), m = 0, 1, 2
+    one peak    rising to some bin and falling from there, the least squares fit
+    visible     counts above what noise alone can reach, s √(2 log bins), as they are; nothing elsewhere
+
+and of bins without one:
+
     few         m bins of their own, the others equal, m = 0, 1, …
     as counted  every bin of its own
 """
@@ -15,9 +20,11 @@ import math
 
 import numpy as np
 from numpy.polynomial import legendre
-from scipy.optimize import least_squares
+from scipy.optimize import isotonic_regression, least_squares
 
-_MAX_DEGREE = 6
+_MAX_DEGREE = 2
+
+Candidate = tuple[np.ndarray, float]  # shares, and the penalty of their number of parameters
 
 
 def shares_of(counts: np.ndarray, size: float, noise_scale: float, ordered: bool) -> np.ndarray:
@@ -32,7 +39,7 @@ def shares_of(counts: np.ndarray, size: float, noise_scale: float, ordered: bool
     noise_scale
         Standard deviation of the noise on each count.
     ordered
-        Whether neighbouring bins are alike.
+        Whether bins lie in an order in which most columns rise and fall once.
 
     Examples
     --------
@@ -40,12 +47,21 @@ def shares_of(counts: np.ndarray, size: float, noise_scale: float, ordered: bool
     [0.48, 0.52, 0.0]
     """
     variance = noise_scale**2 + size / len(counts)  # counting people at random has a variance, too
-    candidates = [(onto_simplex(counts / size), 2.0 * (len(counts) - 1))]
-    candidates += _few(counts / size)
+    values = counts / size
     if ordered:
-        candidates += _smooth(counts / size)
+        candidates = [*_smooth(values), _one_peak(values), _visible(values, noise_scale / size)]
+    else:
+        candidates = [(onto_simplex(values), 2.0 * (len(counts) - 1)), *_few(values)]
     costs = [np.sum((counts - size * shares) ** 2) / variance + penalty for shares, penalty in candidates]
     return candidates[int(np.argmin(costs))][0]
+
+
+def drawn_shares(
+    shares: np.ndarray, size: float, noise_scale: float, ordered: bool, random: np.random.Generator
+) -> np.ndarray:
+    """What :func:`shares_of` might have found had ``shares`` been right: one draw of its error around them."""
+    counts = size * shares + noise_scale * random.normal(size=len(shares))
+    return shares_of(counts, size, noise_scale, ordered)
 
 
 def onto_simplex(values: np.ndarray) -> np.ndarray:
@@ -62,7 +78,7 @@ def onto_simplex(values: np.ndarray) -> np.ndarray:
     return np.maximum(values - threshold, 0.0)
 
 
-def _few(values: np.ndarray) -> list[tuple[np.ndarray, float]]:
+def _few(values: np.ndarray) -> list[Candidate]:
     """The largest m bins as they are, the rest equal; which bins these are is a choice that is paid for."""
     order, found = np.argsort(values)[::-1], []
     for count in range(len(values) - 1):
@@ -72,10 +88,10 @@ def _few(values: np.ndarray) -> list[tuple[np.ndarray, float]]:
     return found
 
 
-def _smooth(values: np.ndarray) -> list[tuple[np.ndarray, float]]:
+def _smooth(values: np.ndarray) -> list[Candidate]:
     """Exponentials of polynomials, by least squares, each degree starting at the one before."""
     positions = (np.arange(len(values)) + 0.5) / len(values) * 2 - 1
-    coefficients, found = np.zeros(0), []
+    coefficients, found = np.zeros(0), [(np.full(len(values), 1 / len(values)), 0.0)]
     for degree in range(1, min(_MAX_DEGREE, len(values) - 1) + 1):
         basis = legendre.legvander(positions, degree)[:, 1:]
 
@@ -85,6 +101,27 @@ def _smooth(values: np.ndarray) -> list[tuple[np.ndarray, float]]:
         coefficients = least_squares(residual, np.append(coefficients, 0.0), max_nfev=200).x
         found.append((_softmax(basis @ coefficients), 2.0 * degree))
     return found
+
+
+def _one_peak(values: np.ndarray) -> Candidate:
+    """Rising, then falling; pooled bins are one parameter each."""
+
+    def fit(peak: int) -> np.ndarray:
+        rising = isotonic_regression(values[: peak + 1]).x
+        falling = isotonic_regression(values[peak + 1 :], increasing=False).x if peak + 1 < len(values) else values[:0]
+        return np.concatenate([rising, falling])
+
+    fits = [fit(peak) for peak in range(len(values))]
+    shares = onto_simplex(fits[int(np.argmin([np.sum((one - values) ** 2) for one in fits]))])
+    return shares, 2.0 * len(np.unique(shares[shares > 0].round(12)))
+
+
+def _visible(values: np.ndarray, noise_scale: float) -> Candidate:
+    """Bins that stand out of the noise; the largest where none does."""
+    kept = values >= min(noise_scale * math.sqrt(2 * math.log(max(len(values), 2))), values.max())
+    shares = np.zeros(len(values))
+    shares[kept] = onto_simplex(values[kept])
+    return shares, 2.0 * (int(kept.sum()) - 1)
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:

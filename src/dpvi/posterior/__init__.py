@@ -2,6 +2,7 @@
 
 from dpvi.posterior.average import averaged
 from dpvi.posterior.gaussian import Gaussian
+from dpvi.posterior.joint import join
 from dpvi.posterior.last import last_iterate
 from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior, Summary
@@ -17,6 +18,7 @@ __all__ = [
     "Tail",
     "averaged",
     "converged_tail",
+    "join",
     "last_iterate",
     "noise_aware",
     "stationary_noise",

@@ -16,7 +16,7 @@ from dpvi.core.guarantee import Guarantee
 from dpvi.core.trace import Trace
 from dpvi.families.guide import GuideFamily
 from dpvi.models.guides import GuidedModel
-from dpvi.posterior.posterior import Posterior, Summary, _key
+from dpvi.posterior.posterior import Posterior, Summary, given_or_fresh_key
 from dpvi.posterior.tail import settled_tail
 
 METHODS = ("average", "last")
@@ -84,7 +84,7 @@ class GuidePosterior(Posterior):
         function = getattr(model, "function", model)
         if not callable(function):
             raise TypeError("predict needs the NumPyro model function.")
-        predict_key = _key(key)
+        predict_key = given_or_fresh_key(key)
         predictive = Predictive(function, guide=self._model.guide, params=self.params, num_samples=num_samples)
         seeded = handlers.substitute(handlers.seed(function, predict_key), data=self.params)
         with jax.numpy_dtype_promotion("standard"):

@@ -66,6 +66,8 @@ class Posterior:
     ----------
     distribution
         The distribution of unconstrained z.
+    bijections
+        The map from z to the parameters.
     method
         How it was obtained from the trace.
     guarantee
@@ -78,29 +80,29 @@ class Posterior:
         self.distribution = distribution
         self.method = method
         self.guarantee = guarantee
-        self._bijections = bijections
+        self.bijections = bijections
 
     def __repr__(self) -> str:
-        return f"Posterior(method={self.method!r}, dimension={self._bijections.dimension})"
+        return f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
         if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
             raise ValueError(f"num_samples must be a whole number of at least 1, got {num_samples!r}.")
-        return self.distribution.sample(_key(key), int(num_samples))
+        return self.distribution.sample(given_or_fresh_key(key), int(num_samples))
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
-        draws = jax.vmap(self._bijections.constrain)(self.sample_unconstrained(num_samples, key))
-        order = [site.name for site in getattr(self._bijections, "sites", ())]  # vmap sorts names; models order them
+        draws = jax.vmap(self.bijections.constrain)(self.sample_unconstrained(num_samples, key))
+        order = [site.name for site in getattr(self.bijections, "sites", ())]  # vmap sorts names; models order them
         return {name: draws[name] for name in sorted(draws, key=order.index)} if set(order) == set(draws) else draws
 
     def log_prob(self, z: Any) -> jax.Array:
         """Log density of unconstrained ``z``: a scalar for one vector, a vector for rows."""
         z = jnp.asarray(z)
-        if z.ndim not in (1, 2) or z.shape[-1] != self._bijections.dimension:
+        if z.ndim not in (1, 2) or z.shape[-1] != self.bijections.dimension:
             raise ValueError(
-                f"z must be a vector of {self._bijections.dimension} numbers, or rows of such, got shape {z.shape}."
+                f"z must be a vector of {self.bijections.dimension} numbers, or rows of such, got shape {z.shape}."
             )
         return self.distribution.log_prob(z) if z.ndim == 1 else jax.vmap(self.distribution.log_prob)(z)
 
@@ -140,7 +142,7 @@ class Posterior:
             raise TypeError(
                 "predict needs the NumPyro model function: models built from log densities cannot simulate."
             )
-        draw_key, predict_key = jax.random.split(_key(key))
+        draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
         draws = self.sample(num_samples, draw_key)
         with jax.numpy_dtype_promotion("standard"):
             seen = handlers.trace(handlers.seed(function, predict_key)).get_trace(*args, **kwargs)
@@ -154,7 +156,7 @@ class Posterior:
         return to_arviz(self.sample(num_samples, key))
 
 
-def _key(key: jax.Array | None) -> jax.Array:
+def given_or_fresh_key(key: jax.Array | None) -> jax.Array:
     """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
     if key is not None:
         if not hasattr(key, "dtype"):
@@ -165,7 +167,7 @@ def _key(key: jax.Array | None) -> jax.Array:
 
 def _fixed(key: jax.Array | None) -> jax.Array:
     """A given key, or always the same one, so that printing a summary twice prints the same numbers."""
-    return jax.random.key(0) if key is None else _key(key)
+    return jax.random.key(0) if key is None else given_or_fresh_key(key)
 
 
 def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:

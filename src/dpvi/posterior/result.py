@@ -114,6 +114,8 @@ class Result:
         try:
             return self.posterior("score", **options)
         except NotConvergedError as error:
+            if not self.trace.blocks.count.sum():
+                raise  # nothing moved, so there are no iterates to turn to
             warnings.warn(f"{error} This is method='stationary' instead.", FallbackWarning, stacklevel=3)
             return self.posterior("stationary")
 

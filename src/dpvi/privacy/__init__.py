@@ -6,6 +6,7 @@ from dpvi.privacy.accounting import delta, epsilon
 from dpvi.privacy.calibration import noise_multiplier
 from dpvi.privacy.comparison import compare
 from dpvi.privacy.planning import plan, plan_nonprivate, verify
+from dpvi.privacy.together import joint_guarantee, plan_together
 
 __all__ = [
     "Guarantee",
@@ -13,8 +14,10 @@ __all__ = [
     "compare",
     "delta",
     "epsilon",
+    "joint_guarantee",
     "noise_multiplier",
     "plan",
     "plan_nonprivate",
+    "plan_together",
     "verify",
 ]

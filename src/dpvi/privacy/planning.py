@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpvi.core import validation
+from dpvi.core.clipping import Clipping, PerLayer
 from dpvi.core.columns import Column, checked_columns, counted
 from dpvi.core.guarantee import Guarantee
 from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
@@ -39,6 +40,7 @@ def plan(
     covariates: Sequence[Column] | None = None,
     covariate_share: float = 0.05,
     schedule: Schedule | None = None,
+    clipping: Clipping | None = None,
     unit: str = "one record",
 ) -> Plan:
     """Plan a private run: the noise that a budget needs, or the budget that a noise spends.
@@ -67,6 +69,10 @@ def plan(
     schedule
         Which steps move and which measure. Measuring is planned by default where the number of records will be known:
         where it is public, or ``covariates`` are declared. ``Schedule(move_share=1)`` plans none.
+    clipping
+        ``dpvi.PerLayer({"encoder*": 1.0, "*": 2.0})`` clips groups of parameters apart; leave ``clip_norm`` out.
+        ``dpvi.QuantileClipping()`` lets the clip norm follow a quantile, from ``clip_norm`` on. Neither costs more than
+        ``noise_multiplier`` says. Nothing is then measured: the score posterior needs one fixed clip norm.
     unit
         Who is protected, as a noun phrase.
 
@@ -103,12 +109,13 @@ def plan(
     if not isinstance(other_releases, Sequence) or not all(isinstance(r, GaussianRelease) for r in other_releases):
         raise TypeError(f"other_releases must be a sequence of GaussianRelease, got {other_releases!r}.")
     multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
-    gradients = _gradients(sampling_rate, num_steps, multiplier, validation.clip_norm(clip_norm))
+    clip_norm = validation.clip_norm(_stated_clip_norm(clip_norm, clipping))
+    gradients = _gradients(sampling_rate, num_steps, multiplier, clip_norm)
     if covariates is not None:
         columns = covariates = checked_columns(covariates)
         signal = _histogram_signal(epsilon, delta, gradients, adjacency, covariate_share)
         other_releases = (*other_releases, _histograms(columns, signal, adjacency))
-    if schedule is None and (covariates is not None or num_records is not None):
+    if schedule is None and clipping is None and (covariates is not None or num_records is not None):
         schedule = _default_schedule(gradients.count)
     # A provisional plan checks every field, the other releases included, before anything is computed.
     budget = LARGE_EPSILON if epsilon is None else validation.epsilon(epsilon)
@@ -122,6 +129,7 @@ def plan(
         num_records=num_records,
         covariates=covariates,
         schedule=schedule,
+        clipping=clipping,
     )
     finished = _with_epsilon(draft) if epsilon is None else _calibrated(draft)
     _warn_about_epsilon(finished.epsilon)
@@ -129,7 +137,9 @@ def plan(
     return finished
 
 
-def plan_nonprivate(sampling_rate: float, num_steps: int, clip_norm: float = math.inf) -> Plan:
+def plan_nonprivate(
+    sampling_rate: float, num_steps: int, clip_norm: float | None = None, clipping: Clipping | None = None
+) -> Plan:
     """Plan a run without noise: the named way to switch privacy off, and its guarantee says so.
 
     Examples
@@ -137,10 +147,10 @@ def plan_nonprivate(sampling_rate: float, num_steps: int, clip_norm: float = mat
     >>> print(plan_nonprivate(0.1, 100).guarantee)
     NOT PRIVATE: no noise was planned, so nothing computed from this run protects the records.
     """
-    if clip_norm != math.inf:
-        clip_norm = validation.clip_norm(clip_norm)
+    stated = _stated_clip_norm(clip_norm, clipping)
+    clip_norm = math.inf if clipping is None and stated in (None, math.inf) else validation.clip_norm(stated)
     gradients = _gradients(sampling_rate, num_steps, 0.0, clip_norm)
-    return Plan(epsilon=math.inf, delta=0.0, releases=(gradients,), accountant=_NO_ACCOUNTANT)
+    return Plan(epsilon=math.inf, delta=0.0, releases=(gradients,), accountant=_NO_ACCOUNTANT, clipping=clipping)
 
 
 def verify(plan: Plan) -> float:
@@ -202,6 +212,18 @@ def warn_about_delta(plan_delta: float, num_records: int) -> None:
             PrivacyWarning,
             stacklevel=4,  # the line that called fit
         )
+
+
+def _stated_clip_norm(clip_norm: float | None, clipping: Any) -> float | None:
+    """The clip norm as given, or the one that layers combine to."""
+    if not isinstance(clipping, PerLayer):
+        return clip_norm
+    if clip_norm is not None:
+        raise ValueError(
+            f"PerLayer states a clip norm for every layer, which combine to {clipping.clip_norm:.6g}; leave clip_norm "
+            f"out, got {clip_norm!r}."
+        )
+    return clipping.clip_norm
 
 
 def _gradients(sampling_rate: Any, num_steps: Any, multiplier: float, clip_norm: float) -> GaussianRelease:

@@ -10,9 +10,11 @@ import numpy as np
 from dpvi.data.schema import Boolean, Count, Design, Numeric, Schema, SchemaError, observed_leaf
 from dpvi.data.schema.levels import Level
 from dpvi.synthetic.generate import SyntheticData
+from dpvi.synthetic.irls import FAMILIES, cells_of, distinguishable, fit_cells, group
 from dpvi.synthetic.rubin import Pooled, pool
 
 _INTERCEPT = "intercept"
+_FAMILIES = ((Count, "poisson"), (Boolean, "logistic"), (Numeric, "linear"))
 
 
 def pool_glm(
@@ -52,7 +54,7 @@ def pool_glm(
     Returns
     -------
     Pooled
-        ``intercept`` first, then one entry per column of the design. Needs statsmodels.
+        ``intercept`` first, then one entry per column of the design.
     """
     others = tuple(name for name in schema.columns if name != response)
     design = Design(schema, others if predictors is None else predictors, references or {})
@@ -76,28 +78,45 @@ def fit_glm(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients and their variances from one encoded data set, intercept first.
 
-    Records with a missing response or predictor are left out.
+    Records with a missing response or predictor are left out. Records with equal predictors are fitted as one cell,
+    which changes nothing but the time (:mod:`dpvi.synthetic.irls`).
     """
-    api = _statsmodels()
     column = design.schema[response]
-    families = ((Count, api.families.Poisson), (Boolean, api.families.Binomial), (Numeric, api.families.Gaussian))
-    family = next((family for kind, family in families if isinstance(column, kind)), None)
+    family = next((FAMILIES[name] for kind, name in _FAMILIES if isinstance(column, kind)), None)
     if family is None:
         raise SchemaError(f"The response must be a count, boolean or numeric column, {response!r} is {column.kind}.")
     keep = _complete(arrays, design, response)
-    y = np.asarray(column.decode(response, np.asarray(arrays[response])), dtype=np.float64)[keep]
-    matrix = design.matrix(arrays, units="own")[keep]
+    leaves = {name: np.asarray(arrays[name])[keep] for name in (response, *design.predictors)}
+    y = np.asarray(column.decode(response, leaves[response]), dtype=np.float64)
+    first, cell = group([leaves[name] for name in design.predictors])
+    matrix = design.matrix({name: leaves[name][first] for name in design.predictors}, units="own")
     _check_design(matrix, design, where)
-    # Columns of very different size (a year, an income) would cost the solver digits.
-    size = np.maximum(np.abs(matrix).max(axis=0), 1e-300)
-    scaled = np.column_stack([np.ones(len(matrix)), matrix / size])
-    fitted = api.GLM(y, scaled, family=family()).fit(cov_type="HC0" if robust else "nonrobust")
-    if not fitted.converged:
+    # Columns of very different size (a year, an income) would cost the solver digits, and so would a far centre.
+    center, size = _center_and_size(matrix)
+    cells = cells_of(np.column_stack([np.ones(len(matrix)), (matrix - center) / size]), cell, y)
+    if len(y) <= cells.matrix.shape[1] or not distinguishable(cells):
+        raise ValueError(
+            f"In {where} some predictors cannot be told apart; leave one of them out, or draw data sets with more "
+            "records."
+        )
+    fitted = fit_cells(cells, family, transform=_own_units(center, size), robust=robust)
+    if fitted is None:
         raise ValueError(f"The regression did not converge on {where}; use fewer predictors or more records.")
-    factor = np.concatenate([[1.0], 1 / size])
-    # statsmodels' GLM answers to "HC1" with HC0, so the correction n/(n − k) that makes the difference is put here.
-    correction = len(y) / (len(y) - scaled.shape[1]) if robust else 1.0
-    return fitted.params * factor, correction * np.square(fitted.bse * factor)
+    return fitted
+
+
+def _center_and_size(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indicators stay as they are; other columns are moved to their middle and scaled to [−1, 1]."""
+    low, high = matrix.min(axis=0), matrix.max(axis=0)
+    indicator = (low == 0) & (high == 1)
+    return np.where(indicator, 0.0, (low + high) / 2), np.where(indicator, 1.0, (high - low) / 2)
+
+
+def _own_units(center: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The matrix that takes coefficients of (1, (x − center)/size) to those of (1, x)."""
+    transform = np.diag(np.concatenate([[1.0], 1 / size]))
+    transform[0, 1:] = -center / size
+    return transform
 
 
 def _arrays(datasets: SyntheticData | Iterable[Any], schema: Schema) -> Iterable[Mapping[str, np.ndarray]]:
@@ -115,20 +134,10 @@ def _complete(arrays: Mapping[str, np.ndarray], design: Design, response: str) -
 
 
 def _check_design(matrix: np.ndarray, design: Design, where: str) -> None:
-    """Refuse what a pseudo-inverse would answer silently with a coefficient of zero and no error."""
+    """Name the columns that have no coefficient because they do not vary."""
     constant = [name for name, flag in zip(design.names, np.ptp(matrix, axis=0) == 0, strict=True) if flag]
     if constant:
         raise ValueError(
             f"In {where} {', '.join(map(repr, constant))} does not vary, so it has no coefficient; draw data sets with "
             "more records, merge rare levels, or leave the predictor out."
         )
-
-
-def _statsmodels() -> Any:
-    try:
-        import statsmodels.api
-    except ImportError:
-        raise ImportError(
-            "Regressions need statsmodels, which is optional: install dpvi[tables] or statsmodels."
-        ) from None
-    return statsmodels.api

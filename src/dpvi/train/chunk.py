@@ -118,4 +118,7 @@ def make_chunk(
 def _empty_rows(algorithm: Algorithm, length: int, dtype: jnp.dtype) -> Row:
     sizes = sizes_of(algorithm)
     widths = (sizes.parameters, sizes.queries, sizes.release, sizes.parameters)
-    return Row(*(jnp.zeros((length, width), dtype) for width in widths))
+    return Row(
+        *(jnp.zeros((length, width), dtype) for width in widths),
+        clip_norm=jnp.zeros(length, dtype) if sizes.counts else None,
+    )

@@ -21,14 +21,14 @@ class Draws(NamedTuple):
     """What one step draws; for a chunk, with a leading axis of steps, and before that one of lanes if there are any."""
 
     positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
-    noise: jax.Array  # (r,): standard normals for the mechanism
+    noise: jax.Array  # (r,), or one more for a count: standard normals for the mechanism
     eta: jax.Array  # (K, base): standard normals for the variational draw
     batch: Any = None  # (slots, …): the records at `positions`, where they were read ahead from a source
 
 
 def make_draws(
     sampler: PoissonSampler,
-    release_size: int,
+    noise_size: int,
     eta_shape: tuple[int, int],
     dtype: jnp.dtype,
     shards: Shards | None = None,
@@ -41,7 +41,7 @@ def make_draws(
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
         words = _pass_words(sampler, streams.sampling, steps, 0)
-        noise = normals_from_words(step_words(streams.noise, steps, 2 * release_size)).astype(dtype)
+        noise = normals_from_words(step_words(streams.noise, steps, 2 * noise_size)).astype(dtype)
         etas = jax.vmap(one_eta, (None, 0))
         eta = (jax.vmap(etas, (0, None)) if streams.model.ndim else etas)(streams.model, steps)
         if sampler.takes_all:

@@ -45,7 +45,7 @@ class Run:
         bytes_per_step = 4 * (words + rows) * (lanes or 1) + read
         self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
-        draw = make_draws(algorithm.sampler, sizes.release, eta_shape, self.dtype, algorithm.shards)
+        draw = make_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype, algorithm.shards)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}

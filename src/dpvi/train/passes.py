@@ -11,11 +11,11 @@ import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, is_complete
 from dpvi.data.sharding import AXIS, Shards, Window, num_windows, own_window, whole_shard
-from dpvi.mechanism.bounded_sum import TwoFold, all_reduced
+from dpvi.mechanism.bounded_sum import Clipped, all_reduced
 from dpvi.train.feed import Feed
 
 LaterPass = Callable[[jax.Array, jax.Array], jax.Array]  # (index, start) -> positions
-ClippedSum = Callable[[Any, jax.Array], TwoFold]  # (batch, included) -> sum of clipped releases
+ClippedSum = Callable[[Any, jax.Array], Clipped]  # (batch, included) -> sum of clipped releases, and their count
 
 
 class InMemory(NamedTuple):
@@ -49,7 +49,7 @@ def noiseless_sum(
     first_positions: jax.Array,
     later_pass: LaterPass | None,
     shards: Shards | None = None,
-) -> TwoFold:
+) -> Clipped:
     """The clipped sum over one Poisson batch, in as many passes as the draw needs.
 
     With ``shards`` each device adds up its own records, with no word to the others until all passes are done; then one
@@ -65,15 +65,15 @@ def noiseless_sum(
     return own if shards is None else all_reduced(own, AXIS)
 
 
-def _all_passes(sampler: PoissonSampler, one_pass: Any, positions: jax.Array, later_pass: LaterPass | None) -> TwoFold:
+def _all_passes(sampler: PoissonSampler, one_pass: Any, positions: jax.Array, later_pass: LaterPass | None) -> Clipped:
     total = one_pass(positions, first=True, careful=later_pass is not None)
     if later_pass is None:
         return total
 
-    def unfinished(carry: tuple[TwoFold, jax.Array, jax.Array]) -> jax.Array:
+    def unfinished(carry: tuple[Clipped, jax.Array, jax.Array]) -> jax.Array:
         return ~is_complete(sampler, carry[1])
 
-    def another(carry: tuple[TwoFold, jax.Array, jax.Array]) -> tuple[TwoFold, jax.Array, jax.Array]:
+    def another(carry: tuple[Clipped, jax.Array, jax.Array]) -> tuple[Clipped, jax.Array, jax.Array]:
         total, last, index = carry
         positions = later_pass(index, last + 1)
         return total.plus(one_pass(positions, first=False, careful=True)), positions[-1], index + 1
@@ -83,7 +83,7 @@ def _all_passes(sampler: PoissonSampler, one_pass: Any, positions: jax.Array, la
 
 def _whole_pass(
     sampler: PoissonSampler, summed: ClippedSum, rows: Rows, positions: jax.Array, first: bool, careful: bool
-) -> TwoFold:
+) -> Clipped:
     del careful
     window = Window(positions, positions < sampler.num_records, jnp.zeros((), positions.dtype))
     return summed(rows.at(window, first), window.included)
@@ -91,10 +91,10 @@ def _whole_pass(
 
 def _own_pass(
     shards: Shards, summed: ClippedSum, rows: Rows, positions: jax.Array, first: bool, careful: bool
-) -> TwoFold:
+) -> Clipped:
     """This device's part of a pass over all records: window after window of its own, or the first where all fit."""
 
-    def window_sum(number: jax.Array | int, first: bool) -> TwoFold:
+    def window_sum(number: jax.Array | int, first: bool) -> Clipped:
         window = own_window(shards, positions, number)
         return summed(rows.at(window, first), window.included)
 

@@ -52,7 +52,7 @@ def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted
     """Float64 sums of rows ``start`` to ``stop`` of one lane."""
     index = jnp.arange(rows.iterate.shape[0])
     mask = ((index >= start) & (index < stop)).astype(jnp.float64)
-    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in rows)
+    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in rows[:4])
     time = mask * (base + index).astype(jnp.float64)
 
     def by_block(values: jax.Array) -> jax.Array:
@@ -144,6 +144,7 @@ class Recorder:
         self._iterates, self._queries, self._noisy_sums = (
             np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
         )
+        self._clip_norms = np.zeros((num_lanes, layout.num_steps), dtype) if sizes.counts else None
         p, queries, release = sizes.rows
         self._wanted = SecondOrder(
             moments=self.thinning > 1 and queries <= MAX_MOMENT_DIMENSION,
@@ -174,6 +175,8 @@ class Recorder:
         return totals
 
     def _keep_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
+        if self._clip_norms is not None:  # of every step: a number each, without which noise has no scale
+            self._clip_norms[:, base + start : base + stop] = np.asarray(rows.clip_norm)[..., start:stop]
         first = start + (-(base + start)) % self.thinning
         if first >= stop:
             return
@@ -233,6 +236,7 @@ class Recorder:
                 online_moments=lane(self._moments.sums, index),
                 segments=None if segments is None else segments[index],
                 curvature=lane(self._curvature.sums, index),
+                clip_norms=None if self._clip_norms is None else self._clip_norms[index],
             )
             for index in range(self.num_lanes)
         ]

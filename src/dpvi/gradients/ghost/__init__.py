@@ -1,15 +1,10 @@
 """Clipping without gradients of single records: norms from activations and back-propagated errors."""
 
 from dpvi.gradients.ghost.choice import TermEstimator, uses_ghost_clipping
-from dpvi.gradients.ghost.clipped_sum import Clipped, clipped_gradient_sum, clipped_gradient_sum_and_count
-from dpvi.gradients.ghost.layers import Layers
+from dpvi.gradients.ghost.clipped_sum import clipped_gradient_sum, clipped_gradient_sum_and_count
 from dpvi.gradients.ghost.microbatch import in_microbatches
-from dpvi.gradients.ghost.quantile import QuantileClipping
 
 __all__ = [
-    "Clipped",
-    "Layers",
-    "QuantileClipping",
     "TermEstimator",
     "clipped_gradient_sum",
     "clipped_gradient_sum_and_count",

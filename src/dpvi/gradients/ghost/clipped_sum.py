@@ -16,29 +16,23 @@ model at small cost: one backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from dpvi.core.clip import clip_factor
+from dpvi.core.clip import clip_ratio
 from dpvi.gradients.ghost.analysis import analyse
-from dpvi.gradients.ghost.layers import Layers
 from dpvi.gradients.ghost.microbatch import in_microbatches
 from dpvi.gradients.ghost.parts import Part, assemble, parts_of
 from dpvi.gradients.ghost.replay import Taps, evaluate, flatten, zero_taps
-from dpvi.mechanism.bounded_sum import TwoFold
+from dpvi.mechanism.bounded_sum import Clipped, TwoFold
+from dpvi.mechanism.layers import Layers
+from dpvi.mechanism.quantile_clipping import unclipped
 
 Term = Callable[[Any, Any], jax.Array]  # (params, record) -> scalar
-
-
-class Clipped(NamedTuple):
-    """A clipped sum, and how many records it left alone."""
-
-    total: TwoFold
-    centred_count: jax.Array  # Σ over included records of ½ where unclipped, −½ where clipped
 
 
 def clipped_gradient_sum(
@@ -68,7 +62,7 @@ def clipped_gradient_sum(
     clip_norm
         C, a number or a scalar array that reads no record. Not used where ``layers`` carry their own.
     layers
-        Clip every layer to a norm of its own; the sensitivity is then ``layers.sensitivity``.
+        Clip every layer to a norm of its own; see :class:`dpvi.core.clipping.PerLayer` for what that costs.
     microbatch_size
         Most slots to work on at a time. Changes time and memory, never the mechanism.
 
@@ -111,10 +105,10 @@ def clipped_gradient_sum_and_count(
     layers: Layers | None = None,
     microbatch_size: int | None = None,
 ) -> Clipped:
-    """:func:`clipped_gradient_sum` and the centred count that :mod:`dpvi.gradients.ghost.quantile` asks for.
+    """:func:`clipped_gradient_sum` and the centred count that :class:`dpvi.core.clipping.QuantileClipping` asks for.
 
-    One record moves the count by at most ½ when it is added or removed. With layers it counts as unclipped if no
-    layer clips it.
+    One record moves the count by at most ½ when it is added or removed. With layers it counts by the layer that is
+    clipped most.
     """
     vector, unravel = ravel_pytree(params)
     _check_precision(vector.dtype)
@@ -155,19 +149,14 @@ def _clip_and_add(
         norms[layer].append(part.norms())
     # per layer and record a short vector, at least as long as the gradient
     short = [jnp.concatenate(each, axis=1) for each in norms]
-    factor = jnp.stack([_factor(each, bound) for each, bound in zip(short, clip_norms, strict=True)], axis=1)
-    usable = jnp.all(factor > 0, axis=1)
+    ratio = jnp.stack([clip_ratio(each, bound) for each, bound in zip(short, clip_norms, strict=True)], axis=1)
+    factor, worst = jnp.minimum(ratio, 1.0), jnp.min(ratio, axis=1)
+    usable = worst > 0
     weights = jnp.where((included & usable)[:, None], factor, 0)
     pieces = [
         (part.positions, part.weighted_sum(weights[:, layer], usable))
         for part, layer in zip(parts, layers, strict=True)
     ]
     total = assemble(pieces, vector.size, vector.dtype)
-    unclipped = jnp.where(jnp.all(factor == 1, axis=1), 0.5, -0.5).astype(vector.dtype)
-    return Clipped(TwoFold(total, jnp.zeros_like(total)), jnp.sum(jnp.where(included, unclipped, 0)))
-
-
-def _factor(vectors: jax.Array, clip_norm: float | jax.Array) -> jax.Array:
-    if isinstance(clip_norm, float | int):
-        return clip_factor(vectors, clip_norm)
-    return clip_factor(vectors / clip_norm.astype(vectors.dtype), 1.0)
+    count = jnp.sum(jnp.where(included, unclipped(worst), 0))
+    return Clipped(TwoFold(total, jnp.zeros_like(total)), count)

@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from numpyro import factor, handlers, plate, sample
+from numpyro import factor, plate, sample
 from numpyro.distributions import Distribution
 
 from dpvi.data.schema import Boolean, Column, Count, Date, Design, Numeric, Schema, SchemaError, observed_leaf
@@ -87,6 +87,7 @@ class TableModel:
     references: Mapping[str, Level] = field(default_factory=dict)
     missingness: str = "ignore"
     regression: Regression | None = field(init=False, default=None)
+    parameter_names: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         if isinstance(self.num_components, bool) or not isinstance(self.num_components, int) or self.num_components < 1:
@@ -101,7 +102,8 @@ class TableModel:
             object.__setattr__(self, "regression", Regression(self.response, design))
         elif self.predictors is not None or self.references:
             raise ValueError("predictors and references belong to a regression: name its response too.")
-        taken = sorted((self.priors().keys() | _OWN) & self.schema.leaves.keys())
+        object.__setattr__(self, "parameter_names", tuple(self.priors()))
+        taken = sorted((set(self.parameter_names) | _OWN) & self.schema.leaves.keys())
         if taken:
             names = ", ".join(map(repr, taken))
             raise SchemaError(f"Columns named {names} clash with names the model uses for itself; rename them.")
@@ -116,6 +118,30 @@ class TableModel:
             if name != self.response:
                 columns[name] = column
         return columns
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The leaves of an encoded table that the model reads."""
+        return tuple(self.schema.leaves)
+
+    def blocks(self) -> tuple[TableModel, Regression]:
+        """The mixture and the regression as models of their own: they share no parameter and can be fitted apart.
+
+        The regression is log-concave in its weights: under a plan that measures, its noise-aware posterior is the score
+        posterior. The mixture is multimodal and has a Hessian that is indefinite at most points, so for it there is
+        the noise that its own iterates show, the stationary posterior. :func:`dpvi.plan_together` plans both runs under
+        one budget, and :func:`dpvi.posterior.join` makes one posterior of them, for :func:`dpvi.synthesize`.
+        """
+        if self.regression is None or self.response is None:
+            raise ValueError("Only a table model with a response has two blocks; this one is a mixture alone.")
+        if self.schema[self.response].missing and self.missingness == "model":
+            raise SchemaError(
+                f"Whether {self.response!r} is observed is part of this model's mixture; fit it as a whole, or use "
+                "missingness='ignore'."
+            )
+        others = {name: column for name, column in self.schema.columns.items() if name != self.response}
+        schema = Schema(others, missing_markers=self.schema.missing_markers)
+        return TableModel(schema, self.num_components, missingness=self.missingness), self.regression
 
     def priors(self) -> dict[str, Distribution]:
         """``{site: prior}`` of all parameters."""
@@ -137,9 +163,7 @@ class TableModel:
                 log_joint = log_joint + term
             factor(_MIXTURE, jax.nn.logsumexp(log_joint, axis=-1))
             if self.regression is not None:
-                with handlers.mask(mask=self.regression.usable(arrays)):
-                    law = self.regression.law(parameters, arrays)
-                    sample(self.regression.response, law, obs=arrays[self.regression.response])
+                self.regression.observe(parameters, arrays)
 
     def draw_parameters(self, key: jax.Array) -> dict[str, jax.Array]:
         """Parameters from their priors: for simulations, and as ``initial_location`` of a fit whose components part."""
@@ -165,13 +189,13 @@ class TableModel:
         -------
         Leaves like those of ``schema.encode``, for ``schema.decode``.
         """
-        lacking = sorted(self.priors().keys() - parameters.keys())
+        lacking = sorted(set(self.parameter_names) - parameters.keys())
         if lacking:
             raise ValueError(
                 f"parameters must hold every site of the model, {', '.join(map(repr, lacking))} is missing."
             )
         with jax.numpy_dtype_promotion("standard"):
-            return self._draw({site: jnp.asarray(parameters[site]) for site in self.priors()}, key, num_records)
+            return self._draw({site: jnp.asarray(parameters[site]) for site in self.parameter_names}, key, num_records)
 
     @functools.partial(jax.jit, static_argnums=(0, 3))
     def _draw(self, parameters: Mapping[str, jax.Array], key: jax.Array, num_records: int) -> dict[str, jax.Array]:

@@ -18,16 +18,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from numpyro import handlers, plate, sample
 from numpyro.distributions import Distribution
 
-from dpvi.data.schema import Boolean, Count, Design, Numeric, SchemaError, observed_leaf
+from dpvi.core import columns
+from dpvi.data.schema import Boolean, Column, Count, Design, Numeric, SchemaError, observed_leaf
+from dpvi.data.schema.levels import Leveled
 
+_PLATE = "records"
 _LARGEST_LOG_RATE = 20.0
+_MOST_LEVELS = 64  # counts with a larger bound are counted in bins
 
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """A generalised linear model of column ``response`` with the design matrix of ``design``, scaled units."""
+    """A generalised linear model of column ``response`` with the design matrix of ``design``, scaled units.
+
+    It is part of a :class:`~dpvi.models.table.TableModel` and a NumPyro model by itself: call it with ``leaves``.
+    """
 
     response: str
     design: Design
@@ -41,6 +49,41 @@ class Regression:
             )
         if self.response in self.design.predictors or not self.design.predictors:
             raise SchemaError(f"The response {self.response!r} needs at least one predictor, and is none itself.")
+
+    def __call__(self, **arrays: Any) -> None:
+        """The NumPyro model of the response given the predictors, without the mixture."""
+        parameters: dict[str, Any] = {site: sample(site, prior) for site, prior in self.priors().items()}
+        with plate(_PLATE, arrays[self.response].shape[0]):
+            self.observe(parameters, arrays)
+
+    def observe(self, parameters: Mapping[str, jax.Array], arrays: Mapping[str, Any]) -> None:
+        """The response's site, inside the record plate."""
+        usable = self.usable(arrays)
+        if usable is True:
+            sample(self.response, self.law(parameters, arrays), obs=arrays[self.response])
+            return
+        with handlers.mask(mask=usable):
+            sample(self.response, self.law(parameters, arrays), obs=arrays[self.response])
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The leaves of an encoded table that the regression reads."""
+        names = (self.response, *self.design.predictors)
+        masks = [observed_leaf(name) for name in names if self.design.schema[name].missing]
+        return (*names, *masks)
+
+    def covariates(self) -> list[columns.Column]:
+        """What ``dpvi.plan(covariates=...)`` has to declare to measure this regression: the schema's levels and bounds.
+
+        Sorted by name, the order in which a dict of leaves is read.
+        """
+        gaps = [name for name in (self.response, *self.design.predictors) if self.design.schema[name].missing]
+        if gaps:
+            raise SchemaError(
+                f"Values of {', '.join(map(repr, gaps))} may be missing, and histograms of single columns do not say "
+                "of which records; fit the table as a whole and use its stationary posterior."
+            )
+        return [_counted(self.design.schema[name]) for name in sorted(self.design.predictors)]
 
     def priors(self) -> dict[str, Distribution]:
         """``{site: prior}``: weights, intercept and, for a numeric response, the residual scale."""
@@ -72,3 +115,15 @@ class Regression:
             if self.design.schema[name].missing:
                 flags = flags & arrays[observed_leaf(name)]
         return flags
+
+
+def _counted(column: Column) -> columns.Column:
+    """How a leaf is counted: codes and truth values one by one, numbers and dates on their encoded scale [−1, 1]."""
+    if isinstance(column, Leveled):
+        return columns.Levels(tuple(range(column.num_levels)))
+    if isinstance(column, Boolean):
+        return columns.Levels((0, 1))
+    if isinstance(column, Count):
+        small = column.upper < _MOST_LEVELS
+        return columns.Levels(tuple(range(column.upper + 1))) if small else columns.Numeric(0, column.upper)
+    return columns.Numeric(-1, 1)

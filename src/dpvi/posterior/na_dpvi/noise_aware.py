@@ -153,6 +153,11 @@ def _scales_of_run(
     if not 0 <= validation.number("burn_in", burn_in) < 1:
         raise ValueError(f"burn_in must lie in [0, 1), got {burn_in!r}; it is the share of steps that is left out.")
     beta = _fixed_beta(estimator)
+    if plan.clipping is not None:
+        raise ValueError(
+            "NA-DPVI needs noise of the same size at every step and in every coordinate, but this plan's noise follows "
+            "clip norms that adapt or differ between layers; use method='stationary' or 'average'."
+        )
     if not (plan.noise_scale > 0 and math.isfinite(plan.noise_scale)):
         raise ValueError(
             "NA-DPVI models the privacy noise on the gradients, and this plan adds none; "

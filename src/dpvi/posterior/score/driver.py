@@ -1,4 +1,4 @@
-"""The driver of a score posterior: move a while, then measure in blocks, each at the best answer so far.
+"""The driver of a score posterior: measure in blocks, each at the best answer so far, perhaps after moving a while.
 
 Between blocks only released means are used, so the choice of query points costs no privacy.
 """
@@ -18,11 +18,11 @@ from dpvi.posterior.score.model import ScoreModel
 
 
 class ScoreDriver:
-    """Moves for a share of the steps, then measures in blocks; a :class:`~dpvi.core.driver.Driver`.
+    """Measures in blocks, after moving for a share of the steps; a :class:`~dpvi.core.driver.Driver`.
 
-    The first query point is the mean location over the second half of the moving phase, or ``start`` without one; each
-    further one is the Gauss-Newton mean of all blocks so far (the last point again where that was not found). It
-    drives one run, or several side by side, each with query points of its own.
+    The first query point is ``start`` or, after a moving phase, the mean location over its second half. Each further
+    one is the best point that Gauss-Newton finds for all blocks so far. It drives one run, or several side by side,
+    each with query points of its own.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class ScoreDriver:
         side_by_side = released.iterate.ndim == 2
         query = self._next_query(released if side_by_side else _one_run(released))
         query = np.asarray(jnp.asarray(query, jnp.result_type(float)))  # as the run will hold it, in its own precision
-        steps = -(-released.steps_left // (self.schedule.num_blocks - len(self._blocks)))
+        steps = self.schedule.block_steps(released.steps_left, len(self._blocks))
         self._measuring = Directive(steps, query if side_by_side else query[0])
         return self._measuring
 
@@ -84,11 +84,13 @@ class ScoreDriver:
         query = np.atleast_2d(last.query).astype(np.float64)
         sums = np.asarray(released.mean_noisy_sum, np.float64)
         self._blocks.append(Blocks(query[:, None], np.full((len(query), 1), float(last.num_steps)), sums[:, None]))
-        # any point will do to measure at, so this answer may be rough; the posterior's may not
+        # any point will do to measure at, so this answer may be rough, or not quite found; the posterior's may not
         found = gauss_newton_many(
             self.scores.coarse, self._padded(), query, self._seeds(), self._population(len(query))
         )
-        return np.stack([one.mean if one.converged else before for one, before in zip(found, query, strict=True)])
+        return np.stack(
+            [np.where(np.all(np.isfinite(one.mean)), one.mean, q) for one, q in zip(found, query, strict=True)]
+        )
 
     def _padded(self) -> Blocks:
         """All blocks so far, filled up with blocks of no steps, so that one compiled program serves every stage."""

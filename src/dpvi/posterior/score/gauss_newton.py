@@ -6,7 +6,11 @@ p(z), a step solves
     P δ = ∇log p(z) + Aᵀ W (b̄ − m(z)),      P = −∇²log p(z) + Aᵀ W A
 
 (negative curvature of the prior counts as none) and is halved until log p − ½ (b̄ − m)ᵀ W (b̄ − m) does not fall. The
-answer is N(ẑ, P⁻¹) at the end.
+answer is N(ẑ, P⁻¹ + δδᵀ) at the end, δ the step that would have come next: nothing where it converged.
+
+Records that are drawn are drawn anew at every z until a step moves by less than half a standard deviation. Discrete
+draws jump as z moves, and the last steps would chase the jumps; from there on the draws stay, with weights
+p(x; z)/p(x; reference), which are smooth in z and close to one another.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ from dpvi.posterior.score.model import Moments, ScoreModel, Simulated
 
 _MAX_EVALUATIONS = 60
 _TOLERANCE = 1e-6  # of δᵀPδ: a thousandth of a standard deviation
-_CLOSE = 1e-2  # a tenth of one, where simulation of discrete records leaves steps in m(z)
+_DRAWN_TOLERANCE = 1e-4  # a hundredth: A is the slope of m(z) but for the error of simulation
+_CLOSE = 1e-2  # a tenth of one
+_NEAR = 0.25  # half of one: from here on draws are weighted instead of made anew
+_USABLE = 1.0  # one: an answer that is not quite found, but says so
 _SMALLEST_STEP = 1e-4
 _ELEMENTS_AT_ONCE = 2**24  # of clipped scores, which bounds how many runs are solved side by side
 
@@ -35,13 +42,22 @@ class GaussNewton(NamedTuple):
     """The Gaussian answer in float64, and how it was reached."""
 
     mean: np.ndarray  # ẑ
-    covariance: np.ndarray  # P⁻¹
+    covariance: np.ndarray  # P⁻¹ + δδᵀ
     decrement: float  # δᵀPδ of the last step: the squared distance it would still move, in standard deviations
     evaluations: int
 
     @property
     def converged(self) -> bool:
-        return bool(np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance)) and self.decrement < _CLOSE)
+        return self._reached(_CLOSE)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the covariance can account for what is missing to the answer."""
+        return self._reached(_USABLE)
+
+    def _reached(self, decrement: float) -> bool:
+        finite = np.all(np.isfinite(self.mean)) and np.all(np.isfinite(self.covariance))
+        return bool(finite and self.decrement < decrement)
 
 
 class Point(NamedTuple):
@@ -57,6 +73,8 @@ class _State(NamedTuple):
     step: jax.Array  # δ at the point
     decrement: jax.Array
     share: jax.Array  # of δ that is tried next
+    near: jax.Array  # whether draws stay
+    reference: jax.Array  # where they were made, once they stay
     evaluations: jax.Array
 
 
@@ -67,7 +85,7 @@ def gauss_newton(
     seed: int | None = None,
     population: Population | None = None,
 ) -> GaussNewton:
-    """The Gaussian N(ẑ, P⁻¹) for ``blocks``, from ``start`` (the prior's centre where not given).
+    """The Gaussian around ẑ for ``blocks``, from ``start`` (the prior's centre where not given).
 
     ``population`` is what ``scores.population(trace.histograms)`` gives; it may be left out where no histogram is
     needed.
@@ -117,36 +135,46 @@ def _solve(
     # records that are enumerated do not move with z, only their weights do
     fixed = at_queries(start) if scores.enumerates else None
 
-    def visit(z: jax.Array) -> Point:
-        simulated, clipped = fixed or at_queries(z)
-        weights, gradient = scores.weights(z, simulated), scores.scores(z, simulated.records)
+    def visit(z: jax.Array, reference: jax.Array) -> Point:
+        simulated, clipped = fixed or at_queries(reference)
+        weights = scores.weights(z, simulated, None if scores.enumerates else reference)
+        gradient = scores.scores(z, simulated.records)
         moments = scores.moments(blocks, simulated, clipped, weights, gradient)
         return Point(z, moments, scores.model.log_prior(z))
 
-    def arrive(point: Point, share: jax.Array, evaluations: jax.Array) -> _State:
+    def arrive(point: Point, state: _State, reference: jax.Array) -> _State:
         precision, gradient = quadratic(scores, target, point)
         step = jnp.linalg.solve(precision, gradient)
-        return _State(point, step, gradient @ step, share, evaluations)
+        decrement = gradient @ step
+        near = state.near | (jnp.abs(decrement) < _NEAR)
+        share = jnp.minimum(1.0, 2 * state.share)
+        return _State(point, step, decrement, share, near, reference, state.evaluations + 1)
 
     def attempt(state: _State) -> _State:
-        candidate = visit(state.point.z + state.share * state.step)
+        z = state.point.z + state.share * state.step
+        reference = jnp.where(state.near, state.reference, z)
+        candidate = visit(z, reference)
         better = _objective(target, candidate, state.point) >= _objective(target, state.point, state.point)
         better |= state.evaluations == 0
-        arrived = arrive(candidate, jnp.minimum(1.0, 2 * state.share), state.evaluations + 1)
+        arrived = arrive(candidate, state, reference)
         stayed = state._replace(share=state.share / 2, evaluations=state.evaluations + 1)
         return jax.tree.map(lambda yes, no: jnp.where(better, yes, no), arrived, stayed)
 
+    tolerance = _TOLERANCE if scores.enumerates else _DRAWN_TOLERANCE
+
     def unfinished(state: _State) -> jax.Array:
-        going = (jnp.abs(state.decrement) > _TOLERANCE) & (state.share > _SMALLEST_STEP)
+        going = (jnp.abs(state.decrement) > tolerance) & (state.share > _SMALLEST_STEP)
         return going & (state.evaluations < _MAX_EVALUATIONS)
 
     # the first attempt visits the start, whatever stands here: one copy of all that code is enough to compile
-    first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(visit, start))._replace(z=start)
+    shapes = jax.eval_shape(visit, start, start)
+    first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)._replace(z=start)
     identity = first._replace(moments=first.moments._replace(covariance=jnp.eye(len(start))))
-    nowhere = _State(identity, jnp.zeros_like(start), jnp.full((), jnp.inf), jnp.ones(()), jnp.zeros((), jnp.int32))
+    far, count = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    nowhere = _State(identity, jnp.zeros_like(start), jnp.full((), jnp.inf), jnp.ones(()), far, start, count)
     final = jax.lax.while_loop(unfinished, attempt, nowhere)
     precision, _ = quadratic(scores, target, final.point)
-    covariance = jnp.linalg.inv(precision)
+    covariance = jnp.linalg.inv(precision) + jnp.outer(final.step, final.step)
     return final.point.z, (covariance + covariance.T) / 2, jnp.abs(final.decrement), final.evaluations
 
 

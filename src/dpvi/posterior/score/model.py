@@ -33,9 +33,11 @@ import jax.numpy as jnp
 from dpvi.core import validation
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import Plan
+from dpvi.models.base import ModelError
 from dpvi.models.covariates import (
     Population,
     check_columns,
+    drawn_populations,
     histogram_law,
     public_population,
     released_population,
@@ -103,6 +105,13 @@ class ScoreModel:
 
     def __post_init__(self) -> None:
         columns = self.plan.covariates
+        if self.plan.clipping is not None:
+            raise ModelError(
+                [
+                    "The score posterior simulates releases that are clipped to one fixed norm, with noise "
+                    "of one size, and this plan clips by layers or adapts its clip norm."
+                ]
+            )
         law = (
             self.covariates
             if columns is None or self.covariates is not None
@@ -140,6 +149,11 @@ class ScoreModel:
         if declared is None or self.counts_covariates:
             raise ValueError("This plan pays for histograms, which hold the population; pass those of the trace.")
         return public_population(declared)
+
+    def populations(self, histograms: Any, count: int, seed: int) -> list[Population]:
+        """:meth:`population` and others that the noise of its histograms allows; one where no law is uncertain."""
+        found = self.population(histograms)
+        return drawn_populations(self.plan, found, count, seed) if self.counts_covariates else [found]
 
     @property
     def enumerates(self) -> bool:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
+from dpvi.core.validation import ConvergenceWarning
 from dpvi.families.base import Family
+from dpvi.models.covariates import Population
 from dpvi.models.generative import CovariateLaw
 from dpvi.posterior.gaussian import Gaussian
-from dpvi.posterior.score.blocks import blocks_of, simulation_seed
+from dpvi.posterior.score.blocks import Blocks, blocks_of, simulation_seed
 from dpvi.posterior.score.check import check_blocks
-from dpvi.posterior.score.gauss_newton import gauss_newton
+from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton_many
 from dpvi.posterior.score.model import ScoreModel
+
+_NUM_LAWS = 8  # of the covariates, where they come from noisy histograms
 
 
 class NotConvergedError(ValueError):
@@ -60,15 +66,40 @@ def score_posterior(
         scores = ScoreModel(model, plan, **given)
     elif scores.plan != plan:
         raise ValueError("scores must be a ScoreModel of the plan of this result, got one of another plan.")
-    population = scores.population(trace.histograms)
     seed = simulation_seed(blocks.mean_noisy_sum[0]) if seed is None else seed
-    found = gauss_newton(scores, blocks, blocks.query[-1], seed, population)
-    if not found.converged:
-        raise NotConvergedError(
-            "Gauss-Newton did not converge on these releases: the last step would still move by "
-            f"{np.sqrt(found.decrement):.2g} standard deviations. Measure nearer to the answer, with a longer moving "
-            "phase."
-        )
+    populations = scores.populations(trace.histograms, _NUM_LAWS, seed)
+    answers = _answers(scores, blocks, populations, seed)
     if check:
-        check_blocks(scores, blocks, found.mean, warn=True, seed=seed, population=population)
-    return Gaussian.from_covariance(found.mean.astype(trace.final.dtype), found.covariance)
+        check_blocks(scores, blocks, answers[0].mean, warn=True, seed=seed, population=populations[0])
+    mean, covariance = _mixture(answers)
+    return Gaussian.from_covariance(mean.astype(trace.final.dtype), covariance)
+
+
+def _answers(scores: ScoreModel, blocks: Blocks, populations: Sequence[Population], seed: int) -> list[GaussNewton]:
+    """One for each law that the covariates may have, the most likely first."""
+    count = len(populations)
+    repeated = Blocks(*(np.broadcast_to(part, (count, *part.shape)) for part in blocks))
+    people = Population(*(np.stack(part) for part in zip(*populations, strict=True)))
+    start = np.broadcast_to(blocks.query[-1], (count, blocks.query.shape[1]))
+    first, *others = gauss_newton_many(scores, repeated, start, [seed] * count, people)
+    distance = f"the last step would still move by {np.sqrt(first.decrement):.2g} standard deviations"
+    if not first.usable:
+        raise NotConvergedError(
+            f"Gauss-Newton did not converge on these releases: {distance}. Measure nearer to the answer, with "
+            "schedule=dpvi.Schedule(move_share=0.2) or another prior."
+        )
+    if not first.converged:
+        warnings.warn(
+            f"Gauss-Newton came near but did not converge: {distance}, by which the intervals were widened.",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    return [first, *(other for other in others if other.usable)]
+
+
+def _mixture(answers: Sequence[GaussNewton]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a law drawn at random from ``answers``."""
+    means = np.stack([answer.mean for answer in answers])
+    centred = means - means.mean(axis=0)
+    within = np.mean([answer.covariance for answer in answers], axis=0)
+    return means.mean(axis=0), within + centred.T @ centred / max(len(answers) - 1, 1)

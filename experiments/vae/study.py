@@ -1,0 +1,86 @@
+"""The parts of the study, each row added to the content as soon as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from dpvi.train import chunk
+from experiments.vae.batches import step_memory, step_seconds
+from experiments.vae.contestants import Trained, make_plan, not_private, private
+from experiments.vae.problem import Problem, load, loss_on_test_images, simulated
+from experiments.vae.samplers import measure_samplers
+from experiments.vae.settings import Settings
+
+Keep = Callable[[dict[str, Any]], None]
+
+
+def run_training(
+    settings: Settings, datasets: Sequence[str], precisions: Sequence[str], content: dict[str, Any], keep: Keep
+) -> None:
+    """Table 2: every data set at every precision, private and not, skipping rows that are there."""
+    done = {(row["dataset"], row["precision"]) for row in content["training"]}
+    plan = make_plan(settings)
+    for dataset in datasets:
+        wanted = [precision for precision in precisions if (dataset, precision) not in done]
+        problem = load(dataset, settings) if wanted else None
+        for precision in wanted:
+            assert problem is not None
+            with matmul_precision(precision):
+                row: dict[str, Any] = {"dataset": dataset, "precision": precision}
+                row["private"] = _trained(private(problem, settings, plan), problem, settings)
+                row["not private"] = _trained(not_private(problem, settings), problem, settings)
+            content["training"].append(row)
+            keep(content)
+
+
+def _trained(train: Callable[[int], Trained], problem: Problem, settings: Settings) -> dict[str, Any]:
+    """Seconds per epoch, compiling apart, and the losses of all trainings."""
+    first, *others = [train(seed) for seed in range(settings.repeats + 1)]
+    epochs = [each.seconds / settings.num_epochs for each in others]
+    return {
+        "seconds_per_epoch": epochs,
+        "seconds_to_compile": first.seconds - float(np.mean([each.seconds for each in others])),
+        "losses": [loss_on_test_images(each.parameters, problem, settings) for each in (first, *others)],
+    }
+
+
+def run_timings(settings: Settings, parts: Sequence[str], content: dict[str, Any], keep: Keep) -> None:
+    """Samplers, batch sizes and memory, on images of noise: they cost the same."""
+    problem = simulated(settings)
+    if "samplers" in parts and not content["samplers"]:
+        content["samplers"] = measure_samplers(settings)
+        keep(content)
+    if "memory" in parts and not content["memory"]:
+        content["memory"] = step_memory(problem, settings)
+        keep(content)
+    done = {row["batch_size"] for row in content["batches"]}
+    for size in settings.batch_sizes if "batches" in parts else ():
+        if size not in done:
+            content["batches"].append(step_seconds(problem, settings, size))
+            keep(content)
+
+
+@contextmanager
+def matmul_precision(precision: str) -> Iterator[None]:
+    """Precision of the network's own matrix products; norms and clipped sums have the highest whatever this says."""
+    if precision == "default":
+        yield
+        return
+    with jax.default_matmul_precision(precision):
+        yield
+
+
+@contextmanager
+def chunk_megabytes(size: int | None) -> Iterator[None]:
+    """Memory that the draws and rows of a chunk of steps may take, where the library's bound is to be varied."""
+    usual = chunk._CHUNK_BYTES
+    chunk._CHUNK_BYTES = usual if size is None else size * 2**20
+    try:
+        yield
+    finally:
+        chunk._CHUNK_BYTES = usual
