@@ -31,6 +31,7 @@ from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
 from dpvi.train.hosts import from_all, from_first, losses_explained, several
 from dpvi.train.loop import Run
+from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm
 
 _INITIAL_SPREAD = 0.1
@@ -152,6 +153,7 @@ def fit_many(
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> list[Result]:
     """Fit many data sets of equal size side by side, for repeated studies.
@@ -164,6 +166,8 @@ def fit_many(
     seeds
         One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
         with that seed, up to rounding.
+    devices
+        Devices to spread the data sets over, such as ``jax.devices()``; by default all are fitted on the default one.
 
     Other parameters are those of :func:`fit`. Each data set is protected by its own guarantee; a person in several of
     them is not protected by any one alone.
@@ -185,15 +189,18 @@ def fit_many(
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
-    by_set = [streams(key) for key in keys]
-    locations = [start(algorithm, initial_location, set_streams) for set_streams in by_set]
-    state = jax.vmap(algorithm.initial)(jnp.stack(locations))
-    lane_streams = Streams(*map(jnp.stack, zip(*by_set, strict=True)))
     counts = [
         _histograms(algorithm, [jax.tree.map(lambda leaf, i=i: leaf[i], stacked)], keys[i]) for i in range(num_sets)
     ]
-    driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(part) for part in counts])
-    traces = Run(algorithm, lanes=num_sets)(stacked, lane_streams, state, driver=driver, progress=progress)
+    mesh, lanes = lane_mesh(devices, num_sets)
+    by_lane = [streams(keys[i]) for i in lanes]
+    locations = [start(algorithm, initial_location, lane_streams) for lane_streams in by_lane]
+    state = jax.vmap(algorithm.initial)(jnp.stack(locations))
+    records = stacked if len(lanes) == num_sets else jax.tree.map(lambda leaf: leaf[np.array(lanes)], stacked)
+    driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
+    run = Run(algorithm, lanes=len(lanes), mesh=mesh)
+    spread = spread_lanes(mesh, (records, Streams(*map(jnp.stack, zip(*by_lane, strict=True))), state))
+    traces = run(*spread, driver=driver, progress=progress)[:num_sets]
     structure = record_structure(first)
     return [
         make_result(

@@ -57,6 +57,13 @@ def main(options: dict[str, Any]) -> None:
         module.checked_guarantee = lambda plan: plan.guarantee
     for name, case in options["cases"].items():
         output = f"{options['output']}-{name}"
+        if "sets" in case:
+            stacked = many_records().reshape(case["sets"], -1, 2)
+            plan = private_plan(case["num_steps"], case["sampling_rate"])
+            options_of_all = {"seeds": range(case["sets"]), "progress": False, "devices": jax.devices()}
+            results = dpvi.fit_many(location_model(), stacked, plan, **options_of_all)
+            np.savez(f"{output}.npz", noisy_sums=np.stack([result.trace.noisy_sums for result in results]))
+            continue
         records = many_records()[slice(*options["rows"])]
         if case.get("mapped"):
             np.save(f"{output}-records.npy", records)

@@ -19,7 +19,7 @@ from dpvi.train.chunk import Layout, make_chunk, make_layout
 from dpvi.train.draws import Draws, make_draws
 from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
-from dpvi.train.mesh import on_every_device, read_here, share
+from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Totals
 from dpvi.train.step import Algorithm, Row, State, sizes_of
 
@@ -29,7 +29,7 @@ class Run:
 
     On a mesh, ``algorithm.shards`` says who holds what, and records come from
     :func:`~dpvi.data.sharding.place_rows`. Where the mesh spans processes, each of them makes the same calls and
-    returns the same traces.
+    returns the same traces. Lanes on a mesh are spread over it whole, as many on every device.
     """
 
     def __init__(self, algorithm: Algorithm, lanes: int | None = None, mesh: Mesh | None = None) -> None:
@@ -49,7 +49,10 @@ class Run:
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}
-        if mesh is not None:
+        if mesh is not None and lanes is not None:
+            apart = {careful: lanes_apart(chunk, draw, mesh) for careful, chunk in chunks.items()}
+            chunks, draw = {careful: chunk for careful, (chunk, _) in apart.items()}, apart[False][1]
+        elif mesh is not None:
             chunks = {careful: on_every_device(chunk, mesh) for careful, chunk in chunks.items()}
         self._draw = jax.jit(draw)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
@@ -103,21 +106,25 @@ class Run:
             draws = self._shared(draws)._replace(batch=batch)
             base = piece.chunk * self.layout.chunk_length
             arguments = (state, records, streams, draws, base, piece.first, piece.last, query)
-            careful = self._must_be_careful or not bool(complete)
+            careful = self._must_be_careful or not np.all(np.asarray(complete))
             ran = self._chunks[careful](*arguments)
             if done is not None:
                 yield done
             if not careful and not np.all(np.asarray(ran.finite)):
                 self._must_be_careful = True
                 ran = self._chunks[True](*arguments)
-            rows = ran.rows if self.mesh is None else read_here(ran.rows)
+            rows = read_here(ran.rows) if self._spreads_records else ran.rows
             state, done = ran.state, (ran.state, rows, piece)
         if done is not None:
             yield done
 
     def _shared(self, tree: Any) -> Any:
-        """On all devices of the mesh, where there is one."""
-        return tree if self.mesh is None else share(self.mesh, tree)
+        """On all devices of the mesh, where records are spread over one."""
+        return share(self.mesh, tree) if self.mesh is not None and self.lanes is None else tree
+
+    @property
+    def _spreads_records(self) -> bool:
+        return self.mesh is not None and self.lanes is None
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""

@@ -31,6 +31,30 @@ def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
     return jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
 
 
+def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh) -> tuple[Callable, Callable]:
+    """A chunk and its draws for runs side by side, as many on every device; devices have nothing to say to each other.
+
+    Parameters
+    ----------
+    chunk
+        Of all lanes: a ``vmap`` of :func:`~dpvi.train.chunk.make_chunk`'s.
+    draw
+        From :func:`~dpvi.train.draws.make_draws`. Afterwards it says of every device whether one pass is enough.
+    """
+    own, everywhere = P(AXIS), P()
+    # state, records, streams, draws, base, start, stop, query
+    inputs = (own, own, own, own, everywhere, everywhere, everywhere, own)
+
+    def draw_own(streams: Any, steps: jax.Array) -> tuple[Any, jax.Array]:
+        draws, complete = draw(streams, steps)
+        return draws, complete[None]
+
+    return (
+        jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=own, check_vma=False),
+        jax.shard_map(draw_own, mesh=mesh, in_specs=(own, everywhere), out_specs=own, check_vma=False),
+    )
+
+
 def share(mesh: Mesh, tree: Any) -> Any:
     """Copies of this process's arrays on all of its devices, as global arrays; every process must hold the same."""
     sharding = NamedSharding(mesh, P())

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from dpvi.data.records import as_host_records, as_records, structure_of
-from dpvi.data.sharding import even_lengths, mesh_of, place_rows
+from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
 from dpvi.data.sources.base import RowSource, blocks
 from dpvi.data.sources.mapped import MappedSource
 from dpvi.train import hosts
@@ -100,6 +101,23 @@ def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, 
     if mesh is None or algorithm.shards is None:
         return algorithm, Placed(held, held, None)
     return algorithm, Placed(place_rows(mesh, algorithm.shards, held), held, mesh)
+
+
+def lane_mesh(devices: Sequence[Any] | None, num_lanes: int) -> tuple[Mesh | None, list[int]]:
+    """A mesh for runs side by side, and which of them run on it: all, and copies of the last that fill it up.
+
+    A copy has the data and the key of its original, so it releases nothing new; whoever asked for it drops it.
+    """
+    mesh = None if devices is None else _mesh(devices)
+    if mesh is None:
+        return None, list(range(num_lanes))
+    mesh = mesh_of(list(mesh.devices.flat)[:num_lanes])
+    return mesh, [*range(num_lanes), *[num_lanes - 1] * (-num_lanes % mesh.size)]
+
+
+def spread_lanes(mesh: Mesh | None, tree: Any) -> Any:
+    """Arrays whose first axis is that of lanes, each lane where it runs."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, P(AXIS)))
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | None:
