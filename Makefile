@@ -25,6 +25,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step.py --output benchmarks/results/step.json
 	$(BIN)/python benchmarks/scaling.py --output benchmarks/results/scaling.json
 	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
+	$(BIN)/python benchmarks/ghost_clipping.py --output benchmarks/results/ghost_clipping.json
 
 # makes an environment per peer; MNIST is looked for where dpvi.datasets looks
 bench-peers: $(VENV)/.dev

@@ -137,8 +137,9 @@ def markdown(content: dict[str, Any]) -> str:
         "# Clipping without gradients of single records",
         "",
         f"Made by `{content['command']}`; {content['device']}, {content['cores']} cores, jax {content['jax']}, "
-        f"precision of the model's products: {content['precision']}. One gradient of a network of {content['parameters']:,} "
-        f"parameters; medians over {content['repeats']} rounds in which contestants take turns, ratios within a round.",
+        f"precision of the model's products: {content['precision']}. One gradient of a network of "
+        f"{content['parameters']:,} parameters; medians over {content['repeats']} rounds in which contestants "
+        "take turns, ratios within a round.",
         "",
         "| batch | contestant | milliseconds | times without privacy (lowest to highest) | temporary memory, MB |",
         "| --- | --- | --- | --- | --- |",

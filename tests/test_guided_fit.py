@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import Predictive
@@ -15,8 +17,10 @@ from support.small_models import exact_plan, logistic, private_plan
 import dpvi
 from dpvi.core.validation import FallbackWarning
 from dpvi.families.guide import GuideFamily
+from dpvi.fitting import run_within_memory
 from dpvi.gradients.guided import Guided
 from dpvi.posterior.guided import GuidePosterior
+from dpvi.train import recorder
 
 PLAN = private_plan(20)
 Y = np.random.default_rng(1).normal(0.4, 1.0, 97)
@@ -84,6 +88,30 @@ def test_local_latents_give_parameters_and_predictions(fitted_vae):
         assert predictive(jax.random.key(0), jnp.asarray(PIXELS[:3], jnp.float32))["x"].shape == (4, 3, PIXELS.shape[1])
     assert list(posterior.sample(3)) == ["shift"]  # codes belong to records
     assert fitted_vae.trace.queries.shape[1] == 1
+
+
+def test_rows_too_many_to_keep_are_thinned_and_the_posterior_stays(monkeypatch):
+    """Without global latents there are no query points, and no moments of them to sum when rows are dropped."""
+
+    def model(y):
+        location = numpyro.param("location", 0.0)
+        with numpyro.plate("records", y.shape[0]):
+            code = numpyro.sample("code", dist.Normal(location, 1.0))
+            numpyro.sample("y", dist.Normal(code, 1.0), obs=y)
+
+    def guide(y):
+        slope = numpyro.param("slope", 0.5)
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("code", dist.Normal(slope * y, 0.7))
+
+    whole = fit(model, guide=guide)
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", whole.trace.iterates.nbytes)
+    thinned = fit(model, guide=guide)
+    assert whole.trace.queries.shape[1] == 0
+    assert thinned.trace.thinning == 2
+    assert thinned.trace.online_moments is None
+    np.testing.assert_array_equal(thinned.trace.iterates, whole.trace.iterates[::2])
+    assert thinned.posterior().params == whole.posterior().params
 
 
 def test_a_result_reloads_without_data(fitted_vae, tmp_path):
@@ -179,3 +207,46 @@ def test_an_autoguide_can_be_used_for_one_fit_after_another():
     guide = AutoNormal(mean)
     first, second = (fit(guide=guide).trace.final for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_a_batch_that_does_not_fit_in_memory_says_what_to_do_and_no_size(monkeypatch):
+    def exhausted(*_, **__):
+        return jax.jit(lambda: jnp.ones(2**44, jnp.float32))().block_until_ready()  # 64 TiB: the device's own error
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match=str(2**46)):
+        exhausted()
+    monkeypatch.setattr(dpvi.fitting, "Run", lambda *_, **__: exhausted)
+    with pytest.raises(MemoryError, match="microbatch_size") as caught:
+        fit()
+    assert "sampling_rate" in str(caught.value)
+    assert caught.value.__context__ is None
+    with pytest.raises(MemoryError, match="fewer data sets"):
+        dpvi.fit_many(mean, Y[None], PLAN, guide=mean_guide, progress=False)
+
+
+def test_other_errors_of_the_device_are_passed_on():
+    def broken():
+        raise jax.errors.JaxRuntimeError("INTERNAL: broken")
+
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        run_within_memory("do nothing", broken)
+
+
+def test_a_guide_that_misses_a_site_and_a_local_latent_without_a_guide_are_refused_with_a_remedy():
+    def empty_guide(y):
+        numpyro.param("location", 0.0)
+
+    with pytest.raises(dpvi.ModelError, match=r"misses 'centre'; add it"):
+        fit(guide=empty_guide)
+    with pytest.raises(dpvi.ModelError, match=r"pass one with guide="):
+        dpvi.fit(vae, PIXELS, PLAN, progress=False)
+
+
+def test_several_data_sets_side_by_side_equal_single_runs_with_their_seeds(fitted_mean):
+    stacked = np.stack([Y, Y[::-1] + 1.0])
+    first, second = dpvi.fit_many(mean, stacked, PLAN, guide=mean_guide, seeds=[1, 1], progress=False)
+    np.testing.assert_allclose(first.trace.iterates, fitted_mean.trace.iterates, rtol=1e-4, atol=1e-5)
+    assert np.abs(second.trace.final - first.trace.final).max() > 1e-3
+    assert isinstance(first.posterior(), GuidePosterior)
+    with pytest.raises(ValueError, match="takes the place of family"):
+        dpvi.fit_many(mean, stacked, PLAN, guide=mean_guide, family=dpvi.FullRank(), progress=False)

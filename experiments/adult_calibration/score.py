@@ -18,6 +18,7 @@ from dpvi.core.columns import Column, Numeric
 from dpvi.core.plan import Plan
 from dpvi.datasets.adult_encoding import NOISE_AWARE_COLUMNS
 from dpvi.datasets.encoding import declared_covariates
+from dpvi.models.covariate_law import independent_law
 from dpvi.models.covariates import histogram_law
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import choose_clip_norm
@@ -69,7 +70,7 @@ def choose(scaling: str, epsilon: float) -> float:
     model = NumPyroModel(logistic_regression, structure)
     with jax.enable_x64(True):
         shares = jnp.concatenate([jnp.full(column.bins, 1 / column.bins) for column in declared if column.bins])
-        law = histogram_law(model, declared, shares)
+        law = histogram_law(model, declared, independent_law(declared, shares))
     settings = Settings()
     plan = dpvi.plan(epsilon, settings.delta, settings.sampling_rate, settings.num_steps, 1.0)
     found = choose_clip_norm(

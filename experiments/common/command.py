@@ -54,7 +54,7 @@ def run_experiment(
     methods = options.methods or [name for name in METHODS if not (options.quick and METHODS[name].slow)]
     folder = options.output or _results_folder(module, options.quick)
     start = time.perf_counter()
-    with _shared_programs():
+    with shared_programs():
         for case in (case for case in cases if case.name in chosen):  # written one by one: a study may be cut short
             outcome = run_case(case, study, methods, options.workers)
             joined = with_earlier([outcome], cases, study, folder)
@@ -64,7 +64,7 @@ def run_experiment(
 
 
 @contextlib.contextmanager
-def _shared_programs() -> Iterator[None]:
+def shared_programs() -> Iterator[None]:
     """Groups of one size compile to the same programs; kept in a folder, they are compiled once for all processes."""
     if jax.config.jax_compilation_cache_dir is not None:
         yield

@@ -22,13 +22,13 @@ from numpyro.optim import Minimize, _NumPyroOptim
 
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure
-from dpvi.fitting import make_result, start
+from dpvi.fitting import make_result, run_within_memory, start
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
 from dpvi.preparation import prepare_guided
-from dpvi.train.draws import later_pass, make_draws
+from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm, State, private_step, sizes_of
@@ -229,7 +229,8 @@ class DPSVI:
         self._begun, self._next_step = True, self.plan.num_steps
         begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
-        trace = run(ready.records, ready.streams, begin, progress=progress_bar)[0]
+        remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
+        trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
         result = make_result(ready.algorithm, trace, record_structure(ready.records), ready.seed)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)
@@ -302,7 +303,7 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
     """(records, state, step) -> state: the step of :class:`~dpvi.train.loop.Run`, one at a time."""
     sizes, dtype = sizes_of(algorithm), jnp.zeros(()).dtype
     eta_shape = (algorithm.estimator.num_draws, sizes.base)
-    draw = jax.jit(make_draws(algorithm.sampler, sizes.noise, eta_shape, dtype))
+    draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, dtype)
 
     @jax.jit
     def take(records: Any, state: State, draws: Any, sampling: jax.Array, step: jax.Array) -> State:

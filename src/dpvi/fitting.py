@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import optax
 
 from dpvi.core.driver import Driver
 from dpvi.core.plan import HISTOGRAMS, Plan
+from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.data.records import as_records, record_structure, structure_of
 from dpvi.families import Family, MeanField
@@ -137,8 +139,9 @@ def fit(
         histograms = _histograms(algorithm, placed.blocks(), key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-        run = Run(algorithm, mesh=placed.mesh)
-        trace = run(placed.records, run_streams, state, driver=driver, progress=progress)[0]
+        run = partial(Run(algorithm, mesh=placed.mesh), placed.records, run_streams, state)
+        remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
+        trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
 
 
@@ -150,6 +153,7 @@ def fit_many(
     family: Family = MeanField(),
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
+    guide: Any = None,
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
@@ -187,7 +191,12 @@ def fit_many(
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
+    if guide is not None:
+        refuse_beside_a_guide(family, estimator, covariate_law)
+        algorithm, _, _ = prepare_guided(model, guide, first, plan, estimator, optimizer, None)
+        scores = None
+    else:
+        algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     counts = [
         _histograms(algorithm, [jax.tree.map(lambda leaf, i=i: leaf[i], stacked)], keys[i]) for i in range(num_sets)
@@ -198,9 +207,9 @@ def fit_many(
     state = jax.vmap(algorithm.initial)(jnp.stack(locations))
     records = stacked if len(lanes) == num_sets else jax.tree.map(lambda leaf: leaf[np.array(lanes)], stacked)
     driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
-    run = Run(algorithm, lanes=len(lanes), mesh=mesh)
+    run, remedy = Run(algorithm, lanes=len(lanes), mesh=mesh), "give fit_many fewer data sets at a time"
     spread = spread_lanes(mesh, (records, Streams(*map(jnp.stack, zip(*by_lane, strict=True))), state))
-    traces = run(*spread, driver=driver, progress=progress)[:num_sets]
+    traces = run_within_memory(remedy, run, *spread, driver=driver, progress=progress)[:num_sets]
     structure = record_structure(first)
     return [
         make_result(
@@ -208,6 +217,23 @@ def fit_many(
         )
         for i, trace in enumerate(traces)
     ]
+
+
+def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: Any, **options: Any) -> list[Trace]:
+    """Call ``run``; where the device's memory ends, say what to do.
+
+    The device's own message names sizes of arrays, which follow from the number of records: it is not passed on.
+    """
+    try:
+        return run(*arguments, **options)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+    # outside of the handler, so that this error does not carry the other along
+    raise MemoryError(
+        "A batch must fit into the device's memory, but did not; nothing was released. To hold less at a time, "
+        f"{remedy}: time and memory change, the mechanism does not. Or make a plan with a smaller sampling_rate."
+    )
 
 
 def _histograms(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:

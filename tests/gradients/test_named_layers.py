@@ -71,5 +71,5 @@ def test_models_without_names_are_refused():
 
 
 def test_a_pattern_that_fits_nothing_is_refused():
-    with pytest.raises(ValueError, match="nothing is left for"):
+    with pytest.raises(ValueError, match="nothing left for"):
         release_layers(PerLayer({"*": 1.0, "slope": 2.0}), location_model(), MeanField(), Aligned())

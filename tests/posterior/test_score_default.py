@@ -49,8 +49,10 @@ def test_a_regression_with_paid_histograms(result):
     assert posterior.method == "score"
     mean, sd = posterior.distribution.mean, posterior.distribution.standard_deviations
     assert np.all(np.abs(mean - TRUTH) < 4 * sd)
-    # 0.040, 0.035, 0.037 without noise; its variance is 1.8 times that of the data's own scores, in every direction
-    np.testing.assert_allclose(sd, np.sqrt(1 + 1.8) * np.array([0.040, 0.036, 0.037]), rtol=0.2)
+    # 0.040, 0.035, 0.037 without noise; its variance is 1.8 times that of the data's own scores, in every direction;
+    # that columns may go together widens the answer by up to a root of two
+    ratio = sd / (np.sqrt(1 + 1.8) * np.array([0.040, 0.036, 0.037]))
+    assert np.all((ratio > 0.8) & (ratio < 1.5))
     assert result.trace.histograms.shape == (64,)
 
 
@@ -166,8 +168,8 @@ def test_the_noise_of_histograms_is_part_of_the_posterior(result):
     noisy = result.trace.histograms + 5 * scores.plan.release("histograms").noise_scale
     several = scores.populations(noisy, 8, seed=1)
     assert len(several) == 8
-    assert not np.allclose(several[0].shares, several[1].shares)
-    np.testing.assert_allclose([one.shares.sum() for one in several], len(scores.plan.covariates) - 1)
+    assert not np.allclose(several[0].law.shares, several[1].law.shares)
+    np.testing.assert_allclose([one.law.shares.sum() for one in several], len(scores.plan.covariates) - 1)
     together = result.posterior(seed=1).distribution.standard_deviations ** 2
     assert np.all(together > 0.95 * np.diag(alone.covariance))
 

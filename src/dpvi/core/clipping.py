@@ -88,11 +88,15 @@ class PerLayer:
         owners = [next((i for i, each in enumerate(self.patterns) if fnmatchcase(name, each)), None) for name in names]
         left = [name for name, owner in zip(names, owners, strict=True) if owner is None]
         idle = [pattern for i, pattern in enumerate(self.patterns) if i not in owners]
-        if left or idle:
-            problem = f"no pattern fits {left}" if left else f"nothing is left for {idle}, whose share would be wasted"
+        if left:
             raise ValueError(
-                f"PerLayer must divide the parameters {list(dict.fromkeys(names))} among its patterns "
-                f"{list(self.patterns)}, but {problem}. A parameter goes to the first pattern that fits; '*' fits all."
+                f"PerLayer must have a pattern for every parameter; none of {list(self.patterns)} fits "
+                f"{list(dict.fromkeys(left))}. Add one, such as '*' at the end for the rest."
+            )
+        if idle:
+            raise ValueError(
+                f"PerLayer has nothing left for {idle}, whose share of the budget would be wasted: a parameter goes to "
+                f"the first pattern that fits, and the parameters are {list(dict.fromkeys(names))}."
             )
         return tuple(owner for owner in owners if owner is not None)
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -65,6 +66,7 @@ class PoissonSampler(NamedTuple):
         return 0 if self.certain else WORDS_PER_GAP * self.physical_size + 1
 
 
+@lru_cache(maxsize=16)
 def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: int | None = None) -> PoissonSampler:
     """Prepare exact Poisson sampling; see the module's text for the method.
 

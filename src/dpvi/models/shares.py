@@ -5,8 +5,8 @@ not carry. So shares are one of a few descriptions, the one with the smallest es
 Cp, which needs nothing but the known variance of the noise). Of bins in an order:
 
     smooth      p_i ∝ exp(polynomial of degree m in i), m = 0, 1, 2
-    one peak    rising to some bin and falling from there, the least squares fit
-    visible     counts above what noise alone can reach, s √(2 log bins), as they are; nothing elsewhere
+    one peak    rising to some bin and falling from there, the least squares fit, but for bins that stand out of it by
+                more than noise alone can, s √(2 log bins): these are as counted
 
 and of bins without one:
 
@@ -23,6 +23,7 @@ from numpy.polynomial import legendre
 from scipy.optimize import isotonic_regression, least_squares
 
 _MAX_DEGREE = 2
+_MAX_ROUNDS = 4  # of setting bins apart and fitting the rest
 
 Candidate = tuple[np.ndarray, float]  # shares, and the penalty of their number of parameters
 
@@ -49,7 +50,7 @@ def shares_of(counts: np.ndarray, size: float, noise_scale: float, ordered: bool
     variance = noise_scale**2 + size / len(counts)  # counting people at random has a variance, too
     values = counts / size
     if ordered:
-        candidates = [*_smooth(values), _one_peak(values), _visible(values, noise_scale / size)]
+        candidates = [*_smooth(values), _one_peak(values, noise_scale / size)]
     else:
         candidates = [(onto_simplex(values), 2.0 * (len(counts) - 1)), *_few(values)]
     costs = [np.sum((counts - size * shares) ** 2) / variance + penalty for shares, penalty in candidates]
@@ -103,8 +104,22 @@ def _smooth(values: np.ndarray) -> list[Candidate]:
     return found
 
 
-def _one_peak(values: np.ndarray) -> Candidate:
-    """Rising, then falling; pooled bins are one parameter each."""
+def _one_peak(values: np.ndarray, noise_scale: float) -> Candidate:
+    """Rising, then falling, and bins that stand out; each of these and each run of pooled bins is a parameter."""
+    threshold, places = noise_scale * math.sqrt(2 * math.log(max(len(values), 2))), np.arange(len(values))
+    apart, peak, shape = np.zeros(len(values), bool), values, values
+    for _ in range(_MAX_ROUNDS):
+        peak = _rise_and_fall(values[~apart])
+        shape = np.interp(places, places[~apart], peak)
+        before, apart = apart, values - shape > threshold
+        if np.array_equal(before, apart) or np.all(apart):
+            break
+    shares = onto_simplex(np.where(apart, values, shape))
+    return shares, 2.0 * (len(np.unique(peak[peak > 0].round(12))) + int(apart.sum()))
+
+
+def _rise_and_fall(values: np.ndarray) -> np.ndarray:
+    """The nearest sequence that rises to one of its places and falls from there."""
 
     def fit(peak: int) -> np.ndarray:
         rising = isotonic_regression(values[: peak + 1]).x
@@ -112,16 +127,7 @@ def _one_peak(values: np.ndarray) -> Candidate:
         return np.concatenate([rising, falling])
 
     fits = [fit(peak) for peak in range(len(values))]
-    shares = onto_simplex(fits[int(np.argmin([np.sum((one - values) ** 2) for one in fits]))])
-    return shares, 2.0 * len(np.unique(shares[shares > 0].round(12)))
-
-
-def _visible(values: np.ndarray, noise_scale: float) -> Candidate:
-    """Bins that stand out of the noise; the largest where none does."""
-    kept = values >= min(noise_scale * math.sqrt(2 * math.log(max(len(values), 2))), values.max())
-    shares = np.zeros(len(values))
-    shares[kept] = onto_simplex(values[kept])
-    return shares, 2.0 * (int(kept.sum()) - 1)
+    return fits[int(np.argmin([np.sum((one - values) ** 2) for one in fits]))]
 
 
 def _softmax(values: np.ndarray) -> np.ndarray:

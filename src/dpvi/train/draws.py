@@ -7,6 +7,7 @@ Inside the loop a cipher would cost half a step; over a whole chunk at once it r
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -54,6 +55,36 @@ def make_draws(
         return Draws(jnp.moveaxis(sampled, 0, -1), jnp.moveaxis(noise, 0, -1), eta), complete
 
     return draw
+
+
+class _Same:
+    """Anything as a key that equals nothing but itself."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def compiled_draws(
+    sampler: PoissonSampler, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
+) -> Callable[[Streams, Any], tuple[Draws, jax.Array]]:
+    """:func:`make_draws`, compiled: the same function for the same arguments, so that another run need not compile it.
+
+    The cipher and the sampler take several times as long to compile as the steps of a small model, and they know
+    nothing of it. :func:`~dpvi.data.sampling.poisson_sampler` gives the same sampler for the same numbers. A few
+    functions are kept, and their programs with them.
+    """
+    return _compiled(_Same(sampler), noise_size, eta_shape, jnp.dtype(dtype))
+
+
+@lru_cache(maxsize=8)
+def _compiled(sampler: _Same, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype) -> Any:
+    return jax.jit(make_draws(sampler.value, noise_size, eta_shape, dtype))
 
 
 def later_pass(

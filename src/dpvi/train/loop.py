@@ -16,7 +16,7 @@ from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
 from dpvi.train.chunk import Layout, make_chunk, make_layout
-from dpvi.train.draws import Draws, make_draws
+from dpvi.train.draws import Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
@@ -45,16 +45,19 @@ class Run:
         bytes_per_step = 4 * (words + rows) * (lanes or 1) + read
         self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
-        draw = make_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype, algorithm.shards)
+        drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, None, None, 0)) for k, chunk in chunks.items()}
         if mesh is not None and lanes is not None:
-            apart = {careful: lanes_apart(chunk, draw, mesh) for careful, chunk in chunks.items()}
-            chunks, draw = {careful: chunk for careful, (chunk, _) in apart.items()}, apart[False][1]
+            apart = {careful: lanes_apart(chunk, make_draws(*drawn), mesh) for careful, chunk in chunks.items()}
+            chunks = {careful: chunk for careful, (chunk, _) in apart.items()}
+            self._draw = jax.jit(apart[False][1])
         elif mesh is not None:
             chunks = {careful: on_every_device(chunk, mesh) for careful, chunk in chunks.items()}
-        self._draw = jax.jit(draw)
+            self._draw = jax.jit(make_draws(*drawn, algorithm.shards))
+        else:
+            self._draw = compiled_draws(*drawn)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._must_be_careful = False
 

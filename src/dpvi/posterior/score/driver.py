@@ -5,6 +5,7 @@ Between blocks only released means are used, so the choice of query points costs
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -100,7 +101,7 @@ class ScoreDriver:
 
     def _population(self, runs: int) -> Population:
         people = self.populations or [self.scores.population()] * runs
-        return Population(*(np.stack(part) for part in zip(*people, strict=True)))
+        return jax.tree.map(lambda *parts: np.stack(parts), *people)
 
     def _seeds(self) -> list[int]:
         first = self._blocks[0].mean_noisy_sum[:, 0]

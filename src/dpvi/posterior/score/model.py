@@ -34,6 +34,7 @@ from dpvi.core import validation
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import Plan
 from dpvi.models.base import ModelError
+from dpvi.models.covariate_law import independent_law
 from dpvi.models.covariates import (
     Population,
     check_columns,
@@ -115,7 +116,7 @@ class ScoreModel:
         law = (
             self.covariates
             if columns is None or self.covariates is not None
-            else histogram_law(self.model, (), jnp.zeros(0))
+            else histogram_law(self.model, (), independent_law((), jnp.zeros(0)))
         )
         check_generative(self.model, law)
         if self.counts_covariates:
@@ -151,7 +152,7 @@ class ScoreModel:
         return public_population(declared)
 
     def populations(self, histograms: Any, count: int, seed: int) -> list[Population]:
-        """:meth:`population` and others that the noise of its histograms allows; one where no law is uncertain."""
+        """Populations that ``histograms`` allow, each as likely; one where the covariates' law is known."""
         found = self.population(histograms)
         return drawn_populations(self.plan, found, count, seed) if self.counts_covariates else [found]
 
@@ -178,7 +179,7 @@ class ScoreModel:
         """Records at ``z``; with one key for every z, common random numbers. In float64 inside ``jax.enable_x64``."""
         law = self.covariates
         if self.counts_covariates:
-            law = histogram_law(self.model, self.plan.covariates or (), population.shares)
+            law = histogram_law(self.model, self.plan.covariates or (), population.law)
         if self._enumerated is None:
             records = simulate_records(self.model, z, key, self.num_simulated, law)
             return Simulated(records, self.num_simulated, 1, population)
@@ -277,7 +278,7 @@ class ScoreModel:
 
 def as_float64(population: Population) -> Population:
     """The population as float64 device arrays; call it inside ``jax.enable_x64``."""
-    return Population(*(jnp.asarray(part, jnp.float64) for part in population))
+    return jax.tree.map(lambda part: jnp.asarray(part, jnp.float64), population)
 
 
 def _regression(weights: jax.Array, combined: jax.Array, centred: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from dpvi.core.plan import Plan
@@ -76,10 +77,10 @@ def score_posterior(
 
 
 def _answers(scores: ScoreModel, blocks: Blocks, populations: Sequence[Population], seed: int) -> list[GaussNewton]:
-    """One for each law that the covariates may have, the most likely first."""
+    """One for each law that the covariates may have; those that are not found are left out, but for the first."""
     count = len(populations)
     repeated = Blocks(*(np.broadcast_to(part, (count, *part.shape)) for part in blocks))
-    people = Population(*(np.stack(part) for part in zip(*populations, strict=True)))
+    people = jax.tree.map(lambda *parts: np.stack(parts), *populations)
     start = np.broadcast_to(blocks.query[-1], (count, blocks.query.shape[1]))
     first, *others = gauss_newton_many(scores, repeated, start, [seed] * count, people)
     distance = f"the last step would still move by {np.sqrt(first.decrement):.2g} standard deviations"

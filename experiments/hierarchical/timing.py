@@ -1,0 +1,81 @@
+"""How long one run takes: ``python -m experiments.hierarchical.timing [--steps 100000]``.
+
+One private run at N = 500 and ε = 2, compiled first and then timed: wall-clock and processor seconds of all its steps,
+and of their parts, the draws, the steps themselves and the recording of the trace.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from dpvi.fitting import start
+from dpvi.gradients.guided import Guided
+from dpvi.mechanism.rng import streams
+from dpvi.preparation import prepare_guided
+from dpvi.privacy import PrivacyWarning
+from dpvi.train.chunk import make_chunk
+from dpvi.train.draws import make_draws
+from dpvi.train.loop import Run
+from experiments.hierarchical.problem import guide, make_problem, model
+from experiments.hierarchical.settings import MAIN_SIZE, Settings
+from experiments.hierarchical.study import Cell, make_plan
+
+
+def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
+    """Seconds of a whole run, best of ``repeats``, and milliseconds per step of its parts."""
+    settings = Settings()
+    problem = make_problem(MAIN_SIZE, settings.data_seed)
+    plan = make_plan(Cell(MAIN_SIZE, 2.0, num_steps), settings)
+    pair = (partial(part, characteristics=problem.characteristics) for part in (model, guide))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # δ = 1/N, as published
+        optimizer = optax.adam(settings.learning_rate)
+        algorithm, records, key = prepare_guided(*pair, tuple(problem.train), plan, Guided(), optimizer, 0)
+    run, run_streams = Run(algorithm), streams(key)
+    state = algorithm.initial(start(algorithm, None, run_streams))
+    whole = [_taken(lambda: run(records, run_streams, state)) for _ in range(1 + repeats)][1:]
+    length, sizes = run.layout.chunk_length, run.sizes
+    draw = jax.jit(make_draws(algorithm.sampler, sizes.release, (1, sizes.base), run.dtype))
+    chunk = jax.jit(make_chunk(algorithm, run.layout, careful=False))
+
+    def draws() -> Any:
+        with jax.enable_x64(True):
+            return draw(run_streams, np.arange(length, dtype=np.uint32))[0]
+
+    drawn = draws()
+    steps = partial(chunk, state, records, run_streams, drawn, 0, 0, length, None)
+    parts = {"draws": draws, "steps": lambda: steps().state}
+    best = {name: min(_taken(part)[1] for _ in range(1 + 5 * repeats)) for name, part in parts.items()}
+    return {
+        "seconds": min(wall for wall, _ in whole),
+        "processor seconds": min(processor for _, processor in whole),
+        **{f"{name}, processor milliseconds per step": 1e3 * each / length for name, each in best.items()},
+    }
+
+
+def _taken(program: Callable[[], Any]) -> tuple[float, float]:
+    started, used = time.perf_counter(), time.process_time()
+    jax.block_until_ready(program())
+    return time.perf_counter() - started, time.process_time() - used
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100_000)
+    given = parser.parse_args(arguments)
+    print(f"{given.steps:,} steps on {jax.devices()[0].device_kind}:")
+    for name, value in measure(given.steps).items():
+        print(f"  {name}: {value:.4g}")
+
+
+if __name__ == "__main__":
+    main()
