@@ -51,17 +51,17 @@ def compiled(task: Task, data: Arrays) -> Any:
     model, records = model_of(task, data), records_of(task, data)
     plan, optimizer = plan_of(task), optax.adam(task.learning_rate)
     if task.name == "vae":
-        algorithm, records, _ = prepare_guided(model, encoder, records, plan, dpvi.Aligned(), optimizer, 0)
+        algorithm, placed, _ = prepare_guided(model, encoder, records, plan, dpvi.Aligned(), optimizer, 0)
     else:
         prepared = prepare(model, records, plan, dpvi.MeanField(), dpvi.Aligned(), optimizer, 0, None, None)
-        algorithm, records, *_ = prepared
-    run, structure = Run(algorithm), record_structure(records)
+        algorithm, placed, *_ = prepared
+    run, structure = Run(algorithm), record_structure(placed.records)
 
     def again(seed: int) -> tuple[dpvi.Result, float]:
         run_streams = streams(root_key(seed))
         state = jax.block_until_ready(algorithm.initial(start(algorithm, None, run_streams)))
         begin = time.perf_counter()
-        trace = run(records, run_streams, state)[0]  # as numpy arrays: it has waited for the device
+        trace = run(placed.records, run_streams, state)[0]  # as numpy arrays: it has waited for the device
         seconds = time.perf_counter() - begin
         return make_result(algorithm, trace, structure, seed), seconds
 

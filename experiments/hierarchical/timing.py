@@ -39,10 +39,10 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # δ = 1/N, as published
         optimizer = optax.adam(settings.learning_rate)
-        algorithm, records, key = prepare_guided(*pair, tuple(problem.train), plan, Guided(), optimizer, 0)
+        algorithm, placed, key = prepare_guided(*pair, tuple(problem.train), plan, Guided(), optimizer, 0)
     run, run_streams = Run(algorithm), streams(key)
     state = algorithm.initial(start(algorithm, None, run_streams))
-    whole = [_taken(lambda: run(records, run_streams, state)) for _ in range(1 + repeats)][1:]
+    whole = [_taken(lambda: run(placed.records, run_streams, state)) for _ in range(1 + repeats)][1:]
     length, sizes = run.layout.chunk_length, run.sizes
     draw = jax.jit(make_draws(algorithm.sampler, sizes.release, (1, sizes.base), run.dtype))
     chunk = jax.jit(make_chunk(algorithm, run.layout, careful=False))
@@ -52,7 +52,7 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
             return draw(run_streams, np.arange(length, dtype=np.uint32))[0]
 
     drawn = draws()
-    steps = partial(chunk, state, records, run_streams, drawn, 0, None, 0, length)
+    steps = partial(chunk, state, placed.records, run_streams, drawn, 0, None, 0, length)
     parts = {"draws": draws, "steps": lambda: steps().state}
     best = {name: min(_taken(part)[1] for _ in range(1 + 5 * repeats)) for name, part in parts.items()}
     return {

@@ -52,8 +52,8 @@ def prepared(problem: Problem, settings: Settings, plan: dpvi.Plan) -> tuple[Alg
     """The algorithm of a private run and the records, as ``fit`` prepares them."""
     parts = (partial(of_grey_images(part), **network_sizes(settings)) for part in (model, guide))
     optimizer = optax.adam(settings.learning_rate)
-    algorithm, records, _ = prepare_guided(*parts, problem.train, plan, Guided(), optimizer, 0)
-    return algorithm, records
+    algorithm, placed, _ = prepare_guided(*parts, problem.train, plan, Guided(), optimizer, 0)
+    return algorithm, placed.records
 
 
 def private(problem: Problem, settings: Settings, plan: dpvi.Plan) -> Callable[[int], Trained]:

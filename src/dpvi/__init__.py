@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpvi.core.plan import Plan
     from dpvi.core.schedule import Schedule
     from dpvi.data.schema import Schema
+    from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.dpsvi import DPSVI
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit, fit_many
@@ -56,6 +57,7 @@ __all__ = [
     "Result",
     "Schedule",
     "Schema",
+    "SourceError",
     "TableModel",
     "Vanilla",
     "__version__",
@@ -63,6 +65,9 @@ __all__ = [
     "fit",
     "fit_many",
     "from_functions",
+    "open_arrow",
+    "open_npy",
+    "open_parquet",
     "plan",
     "plan_nonprivate",
     "plan_together",
@@ -91,6 +96,7 @@ _HOMES = {
     "dpvi.core.plan": ("Plan",),
     "dpvi.core.schedule": ("Schedule",),
     "dpvi.data.schema": ("Schema",),
+    "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.dpsvi": ("DPSVI",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit", "fit_many"),

@@ -29,6 +29,7 @@ from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
 from dpvi.preparation import prepare_guided
 from dpvi.train.draws import compiled_draws, later_pass
+from dpvi.train.hosts import several
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm, State, private_step, sizes_of
 
@@ -159,8 +160,13 @@ class DPSVI:
             )
         seed = _seed(rng_key)
         data, model, guide = _bound(self._model, self._guide, args, kwargs)
-        algorithm, records, key = prepare_guided(model, guide, data, self.plan, self._estimator, self._optimizer, seed)
-        self._prepared = _Prepared(algorithm, records, streams(key), seed)
+        data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, np.memmap) else leaf, data)
+        if several():
+            raise ValueError(
+                "DPSVI runs in one process, and here are several; call dpvi.fit with guide=, which spreads over them."
+            )
+        algorithm, placed, key = prepare_guided(model, guide, data, self.plan, self._estimator, self._optimizer, seed)
+        self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
         self._step, self._next_step = None, 0
         state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
         return DPSVIState(state.xi, state.optimizer, 0, state.clip_norm)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from dpvi.core.driver import Driver
 from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, record_structure, structure_of
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.histogram import noisy_histograms
@@ -29,7 +30,10 @@ from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
 from dpvi.privacy.planning import checked_guarantee
+from dpvi.train.feed import reading
+from dpvi.train.hosts import from_all, from_first, losses_explained, several
 from dpvi.train.loop import Run
+from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm
 
 _INITIAL_SPREAD = 0.1
@@ -50,6 +54,7 @@ def fit(
     driver: Driver | None = None,
     covariate_law: CovariateLaw | None = None,
     microbatch_size: int | None = None,
+    devices: Sequence[Any] | None = None,
     seed: int | None = None,
     progress: bool = True,
 ) -> Result:
@@ -61,7 +66,8 @@ def fit(
         A NumPyro model with one plate over the records, or a :mod:`dpvi.models` object.
     data
         A pytree of arrays with a common leading axis: a tuple becomes the model's positional arguments, a dict its
-        keyword arguments.
+        keyword arguments. Or records that stay on disk until they are drawn: arrays from ``numpy.memmap`` among the
+        leaves, or what :func:`dpvi.open_npy`, ``open_parquet`` and ``open_arrow`` return.
     plan
         From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
     family
@@ -91,6 +97,11 @@ def fit(
         Only for plans that measure, in place of the histograms they would pay for.
     microbatch_size
         The most records whose gradients are held at a time. It changes time and memory, never what is released.
+    devices
+        Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
+        or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
+        records, on all devices of all of them. It changes time and memory and the order of additions, never the
+        mechanism. See docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so.
@@ -113,20 +124,25 @@ def fit(
         )
     if guide is not None:
         refuse_beside_a_guide(family, estimator, covariate_law)
-        algorithm, records, key = prepare_guided(model, guide, data, plan, estimator, optimizer, seed, microbatch_size)
+        algorithm, placed, key = prepare_guided(
+            model, guide, data, plan, estimator, optimizer, seed, microbatch_size, devices
+        )
         scores = None
     else:
-        algorithm, records, key, scores = prepare(
-            model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size
+        algorithm, placed, key, scores = prepare(
+            model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size, devices
         )
     run_streams = streams(key)
-    state = algorithm.initial(start(algorithm, initial_location, run_streams))
-    histograms = _histograms(algorithm, records, key)
-    if scores is not None:
-        driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-    remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
-    trace = run_within_memory(remedy, Run(algorithm), records, run_streams, state, driver=driver, progress=progress)[0]
-    return make_result(algorithm, trace._replace(histograms=histograms), record_structure(records), seed, scores)
+    with losses_explained(), reading(algorithm.feed):
+        location = from_first(start(algorithm, initial_location, run_streams))
+        state = algorithm.initial(jnp.asarray(location))
+        histograms = _histograms(algorithm, placed.blocks(), key)
+        if scores is not None:
+            driver = ScoreDriver(scores, populations=[scores.population(histograms)])
+        run = partial(Run(algorithm, mesh=placed.mesh), placed.records, run_streams, state)
+        remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
+        trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
+    return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
 
 
 def fit_many(
@@ -141,6 +157,7 @@ def fit_many(
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> list[Result]:
     """Fit many data sets of equal size side by side, for repeated studies.
@@ -153,6 +170,8 @@ def fit_many(
     seeds
         One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
         with that seed, up to rounding.
+    devices
+        Devices to spread the data sets over, such as ``jax.devices()``; by default all are fitted on the default one.
 
     Other parameters are those of :func:`fit`. Each data set is protected by its own guarantee; a person in several of
     them is not protected by any one alone.
@@ -161,6 +180,11 @@ def fit_many(
     -------
     One :class:`~dpvi.posterior.Result` per data set.
     """
+    if several():
+        raise ValueError(
+            "fit_many fits independent data sets, which need no connection: start processes without jax.distributed, "
+            "each with its own share of the data sets."
+        )
     stacked, num_sets = as_records(data)
     if any(leaf.ndim < 2 for leaf in jax.tree.leaves(stacked)):
         raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
@@ -174,16 +198,18 @@ def fit_many(
     else:
         algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
-    by_set = [streams(key) for key in keys]
-    locations = [start(algorithm, initial_location, set_streams) for set_streams in by_set]
-    state = jax.vmap(algorithm.initial)(jnp.stack(locations))
-    lane_streams = Streams(*map(jnp.stack, zip(*by_set, strict=True)))
     counts = [
-        _histograms(algorithm, jax.tree.map(lambda leaf, i=i: leaf[i], stacked), keys[i]) for i in range(num_sets)
+        _histograms(algorithm, [jax.tree.map(lambda leaf, i=i: leaf[i], stacked)], keys[i]) for i in range(num_sets)
     ]
-    driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(part) for part in counts])
-    run, remedy = Run(algorithm, lanes=num_sets), "give fit_many fewer data sets at a time"
-    traces = run_within_memory(remedy, run, stacked, lane_streams, state, driver=driver, progress=progress)
+    mesh, lanes = lane_mesh(devices, num_sets)
+    by_lane = [streams(keys[i]) for i in lanes]
+    locations = [start(algorithm, initial_location, lane_streams) for lane_streams in by_lane]
+    state = jax.vmap(algorithm.initial)(jnp.stack(locations))
+    records = stacked if len(lanes) == num_sets else jax.tree.map(lambda leaf: leaf[np.array(lanes)], stacked)
+    driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
+    run, remedy = Run(algorithm, lanes=len(lanes), mesh=mesh), "give fit_many fewer data sets at a time"
+    spread = spread_lanes(mesh, (records, Streams(*map(jnp.stack, zip(*by_lane, strict=True))), state))
+    traces = run_within_memory(remedy, run, *spread, driver=driver, progress=progress)[:num_sets]
     structure = record_structure(first)
     return [
         make_result(
@@ -210,14 +236,19 @@ def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: 
     )
 
 
-def _histograms(algorithm: Algorithm, records: Any, key: jax.Array) -> np.ndarray | None:
-    """The noisy histograms that the plan pays for."""
+def _histograms(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:
+    """The noisy histograms that the plan pays for, over blocks that hold every record of this process once."""
     plan, model = algorithm.plan, algorithm.model
     if plan.covariates is None:
         return None
-    leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
-    counted = leaves or jax.tree.leaves(records)  # any leaf has one row per record
-    return noisy_histograms(plan.covariates, counted, plan.release(HISTOGRAMS), histogram_stream(key))
+
+    def counted(records: Any) -> list[Any]:
+        leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
+        return leaves or jax.tree.leaves(records)  # any leaf has one row per record
+
+    release, stream = plan.release(HISTOGRAMS), histogram_stream(key)
+    leaves = map(counted, blocks)
+    return noisy_histograms(plan.covariates, leaves, release, stream, lambda counts: from_all(counts).sum(axis=0))
 
 
 def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:

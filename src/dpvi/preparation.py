@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from dpvi.core.driver import Driver
 from dpvi.core.plan import Plan
 from dpvi.core.validation import FallbackWarning
-from dpvi.data.records import as_records, structure_of, structure_to_dict
+from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
+from dpvi.data.sharding import make_shards
 from dpvi.families import Family, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
@@ -29,6 +32,8 @@ from dpvi.models.guides_check import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
+from dpvi.train.hosts import from_first, ready_together, require_same
+from dpvi.train.placement import Placed, Rows, as_source, bring_in, described, place, shard_lengths
 from dpvi.train.step import Algorithm
 
 _FIRST_RATE, _LAST_RATE = 0.03, 0.003
@@ -46,25 +51,31 @@ def prepare(
     driver: Driver | None,
     covariate_law: CovariateLaw | None,
     microbatch_size: int | None = None,
-) -> tuple[Algorithm, Any, jax.Array, ScoreModel | None]:
+    devices: Sequence[Any] | None = None,
+) -> tuple[Algorithm, Placed, jax.Array, ScoreModel | None]:
     """Check everything that can be wrong before a single record is read, then bring the records in."""
-    _check_settings(plan, family, estimator, optimizer)
-    estimator.check(family)
-    key = root_key(seed)
-    checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-    structure_to_dict(structure_of(data))  # what could not be saved later is refused before anything is spent
-    ready = check(model, data)
-    _check_covariates(ready, plan)
-    release_layers(plan.clipping, ready, family, estimator)
-    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
-    if optimizer is None:
-        moving = plan.num_steps if scores is None or plan.schedule is None else plan.schedule.move_steps(plan.num_steps)
-        optimizer = _default_optimizer(moving)
-    records, num_records = as_records(data)
+    with ready_together():
+        _check_settings(plan, family, estimator, optimizer)
+        _check_microbatch_size(microbatch_size)
+        estimator.check(family)
+        key = root_key(seed)
+        checked_guarantee(plan)  # a plan that promises more than it keeps must not run
+        data = as_source(data)
+        structure = structure_of(described(data))
+        structure_to_dict(structure)  # what could not be saved later is refused before anything is spent
+        ready = check(model, described(data))
+        _check_covariates(ready, plan)
+        release_layers(plan.clipping, ready, family, estimator)
+        scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
+        if optimizer is None:
+            schedule = None if scores is None else plan.schedule
+            optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
+        rows = bring_in(data, devices)
+    key = _agreed_key(key, seed, plan, family, estimator, structure)
+    algorithm, placed = _placed(ready, family, estimator, optimizer, plan, rows, structure, microbatch_size)
     if plan.private:
-        warn_about_delta(plan.delta, num_records)
-    algorithm = _algorithm(ready, family, estimator, optimizer, plan, records, num_records, microbatch_size)
-    return algorithm, records, key, scores
+        warn_about_delta(plan.delta, algorithm.sampler.num_records)
+    return algorithm, placed, key, scores
 
 
 def prepare_guided(
@@ -76,31 +87,52 @@ def prepare_guided(
     optimizer: optax.GradientTransformation | None,
     seed: int | None,
     microbatch_size: int | None = None,
-) -> tuple[Algorithm, Any, jax.Array]:
+    devices: Sequence[Any] | None = None,
+) -> tuple[Algorithm, Placed, jax.Array]:
     """The algorithm of a run with a guide, the records and the root key; everything is checked first."""
     chosen = estimator if isinstance(estimator, Guided) else Guided()
-    _check_settings(plan, MeanField(), chosen, optimizer)
-    key = root_key(seed)
-    checked_guarantee(plan)
-    structure_to_dict(structure_of(data))
-    ready = check_guide(model, guide, data)
-    _check_covariates(ready, plan)
-    if plan.schedule is not None and plan.schedule.measures:
-        warnings.warn(
-            "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go to "
-            "the optimiser instead and the posterior will be method='average'.",
-            FallbackWarning,
-            stacklevel=3,
-        )
-    family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
-    chosen.check(family)
-    release_layers(plan.clipping, ready, family, chosen)
-    records, num_records = as_records(data)
-    if plan.private:
-        warn_about_delta(plan.delta, num_records)
+    with ready_together():
+        _check_settings(plan, MeanField(), chosen, optimizer)
+        _check_microbatch_size(microbatch_size)
+        key = root_key(seed)
+        checked_guarantee(plan)
+        data = as_source(data)
+        structure = structure_of(described(data))
+        structure_to_dict(structure)
+        ready = check_guide(model, guide, described(data))
+        _check_covariates(ready, plan)
+        if plan.schedule is not None and plan.schedule.measures:
+            warnings.warn(
+                "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go "
+                "to the optimiser instead and the posterior will be method='average'.",
+                FallbackWarning,
+                stacklevel=3,
+            )
+        family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
+        chosen.check(family)
+        release_layers(plan.clipping, ready, family, chosen)
+        rows = bring_in(data, devices)
     optimizer = _default_optimizer(plan.num_steps) if optimizer is None else optimizer
-    algorithm = _algorithm(cast(Model, ready), family, chosen, optimizer, plan, records, num_records, microbatch_size)
-    return algorithm, records, key
+    key = _agreed_key(key, seed, plan, family, chosen, structure)
+    algorithm, placed = _placed(cast(Model, ready), family, chosen, optimizer, plan, rows, structure, microbatch_size)
+    if plan.private:
+        warn_about_delta(plan.delta, algorithm.sampler.num_records)
+    return algorithm, placed, key
+
+
+def _agreed_key(key: jax.Array, seed: int | None, plan: Plan, family: Any, estimator: Any, structure: Any) -> jax.Array:
+    """Process 0's root key in every process, where all were given the same settings."""
+    settings = {
+        "plan": plan.to_dict(),
+        "family": repr(family) if not isinstance(family, GuideFamily) else family.parameters,
+        "estimator": repr(estimator),
+        "structure of a record": structure_to_dict(structure),
+        "seed": seed,
+        "precision": jnp.zeros(()).dtype.name,
+    }
+    require_same(settings)
+    words = from_first(jax.random.key_data(key))
+    return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(key))
 
 
 def _check_settings(plan: Any, family: Any, estimator: Any, optimizer: Any) -> None:
@@ -133,29 +165,39 @@ def _default_optimizer(num_steps: int) -> optax.GradientTransformation:
     return optax.adam(optax.cosine_decay_schedule(_FIRST_RATE, max(num_steps, 1), _LAST_RATE / _FIRST_RATE))
 
 
-def _algorithm(
+def _placed(
     model: Model,
     family: Family,
     estimator: Estimator,
     optimizer: optax.GradientTransformation,
     plan: Plan,
-    records: Any,
-    num_records: int,
-    microbatch_size: int | None = None,
-) -> Algorithm:
-    if microbatch_size is not None and (isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int)):
-        raise TypeError(f"microbatch_size must be a whole number or None, got {microbatch_size!r}.")
-    if microbatch_size is not None and microbatch_size < 1:
-        raise ValueError(f"microbatch_size must be at least 1, got {microbatch_size!r}.")
-    release_size = estimator.release_size(family, model.dimension)
+    rows: Rows,
+    structure: Any,
+    microbatch_size: int | None,
+) -> tuple[Algorithm, Placed]:
+    """The algorithm for all records there are, and the records where it reads them."""
+    lengths = shard_lengths(rows)
+    num_records = sum(lengths)
     if plan.num_records is not None and plan.num_records != num_records:
         raise ValueError("The plan declares another number of records than the data has; make a plan for this data.")
-    record_size = sum(int(np.prod(leaf.shape[1:])) for leaf in jax.tree.leaves(records))
+    release_size = estimator.release_size(family, model.dimension)
+    record_size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(structure))
     slots = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
     if uses_ghost_clipping(estimator, release_size, slots):  # then no release is formed, and none need fit
         slots = max(1, _MAX_PASS_ELEMENTS // max(record_size, 1))
     sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
-    return Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size)
+    shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
+    algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
+    return place(rows, algorithm, structure)
+
+
+def _check_microbatch_size(microbatch_size: Any) -> None:
+    if microbatch_size is None:
+        return
+    if isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int):
+        raise TypeError(f"microbatch_size must be a whole number or None, got {microbatch_size!r}.")
+    if microbatch_size < 1:
+        raise ValueError(f"microbatch_size must be at least 1, got {microbatch_size!r}.")
 
 
 def _score_model(

@@ -21,7 +21,7 @@ SILENT = GaussianRelease("histograms", 1.0, 1, 0.0, 2.0)
 
 
 def counts(matrix, columns=COLUMNS):
-    return noisy_histograms(columns, [matrix], SILENT, histogram_stream(root_key(0)))
+    return noisy_histograms(columns, [[matrix]], SILENT, histogram_stream(root_key(0)))
 
 
 def test_every_kind_of_column_counts_as_declared():
@@ -38,7 +38,7 @@ def test_every_kind_of_column_counts_as_declared():
 
 def test_leaves_are_columns_side_by_side():
     rows = np.random.default_rng(0).uniform(size=(50, WIDTH))
-    halves = noisy_histograms(COLUMNS, [rows[:, :3], rows[:, 3:]], SILENT, histogram_stream(root_key(0)))
+    halves = noisy_histograms(COLUMNS, [[rows[:, :3], rows[:, 3:]]], SILENT, histogram_stream(root_key(0)))
     np.testing.assert_array_equal(halves, counts(rows))
 
 
@@ -61,11 +61,11 @@ def test_noise_has_the_scale_of_the_release_and_its_own_stream():
     columns, num_bins = (Numeric(0, 1, bins=4000),), 4000
     loud = dataclasses.replace(SILENT, noise_multiplier=3.0, clip_norm=1.0)
     nobody = np.full((1, 1), np.nan)
-    noise = noisy_histograms(columns, [nobody], loud, histogram_stream(root_key(1)))
+    noise = noisy_histograms(columns, [[nobody]], loud, histogram_stream(root_key(1)))
     assert noise.shape == (num_bins,)
     assert scipy.stats.kstest(noise / 3.0, "norm").pvalue > 0.001
     for wrong in (2 / 3, 3 / 2):
         assert scipy.stats.kstest(noise / (3.0 * wrong), "norm").pvalue < 1e-6
     same_run = streams(root_key(1))
-    from_steps = noisy_histograms(columns, [nobody], loud, same_run.noise)
+    from_steps = noisy_histograms(columns, [[nobody]], loud, same_run.noise)
     assert abs(np.corrcoef(noise, from_steps)[0, 1]) < 4 / np.sqrt(num_bins)

@@ -18,6 +18,11 @@ DIMENSION = 2
 RECORDS = np.random.default_rng(3).normal([0.5, -1.0], 1.0, (9, DIMENSION))
 
 
+def many_records(num_records: int = 403) -> np.ndarray:
+    """Records enough for batches on several devices."""
+    return np.random.default_rng(5).normal([0.5, -1.0], 1.0, (num_records, DIMENSION))
+
+
 def private_plan(
     num_steps: int, sampling_rate: float = 0.5, noise_multiplier: float = 1.0, clip_norm: float = 1.0
 ) -> Plan:

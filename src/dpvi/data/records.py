@@ -41,6 +41,19 @@ def as_records(data: Any) -> tuple[Any, int]:
     return records, int(jax.tree.leaves(records)[0].shape[0])
 
 
+def as_host_records(data: Any) -> tuple[Any, int]:
+    """As :func:`as_records`, with NumPy leaves: for records that go to several devices."""
+    _check_leaves(data)
+
+    def convert(path: Any, leaf: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        _check_dense(path, leaf, array)
+        return array.astype(_target_dtype(_dtype(leaf)), copy=False)
+
+    records = jax.tree_util.tree_map_with_path(convert, data)
+    return records, len(jax.tree.leaves(records)[0])
+
+
 def structure_of(data: Any) -> Any:
     """The structure of one record, from the shapes and dtypes of ``data`` alone: no leaf is converted or read.
 
@@ -156,8 +169,12 @@ def _target_dtype(dtype: Any) -> Any:
 
 def _as_array(path: Any, leaf: Any) -> jax.Array:
     array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    _check_dense(path, leaf, array)
+    return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))
+
+
+def _check_dense(path: Any, leaf: Any, array: Any) -> None:
     if array.shape != tuple(leaf.shape):
         raise TypeError(
             f"{_where(path)} must convert to a dense array, got {type(leaf).__name__}; make it dense first."
         )
-    return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))

@@ -87,10 +87,7 @@ def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: i
         raise ValueError(
             f"sampling_rate is {sampling_rate:g}, at which no record would ever be sampled; take a larger one."
         )
-    expected = sampling_rate * num_records
-    physical_size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
-    if max_physical_size is not None:
-        physical_size = max(1, min(physical_size, max_physical_size))
+    physical_size = pass_size(num_records, sampling_rate, max_physical_size)
     one = 1 << _PRECISION
     # sampling_rate is a float, hence a ratio of integers: its complement is exact here
     numerator, denominator = float(sampling_rate).as_integer_ratio()
@@ -111,6 +108,13 @@ def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: i
         high=_alias_table(high_weights),
         certain=sampling_rate == 1,
     )
+
+
+def pass_size(num_records: int, sampling_rate: float, max_size: int | None = None) -> int:
+    """Slots of a pass: four standard deviations of the batch size above its mean, at most ``max_size``."""
+    expected = sampling_rate * num_records
+    size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
+    return size if max_size is None else max(1, min(size, max_size))
 
 
 def _geometric_weights(ratio: int, count: int) -> tuple[list[int], int]:

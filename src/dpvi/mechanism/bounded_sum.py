@@ -113,12 +113,27 @@ def _weighted_sum(weights: jax.Array, releases: jax.Array) -> TwoFold:
         return TwoFold(total, jnp.zeros_like(total))
     # rounded here and now: fused into the sums below, the products would be used unrounded in some places only
     kind = jnp.finfo(releases.dtype)
-    return _twofold_sum(jax.lax.reduce_precision(weights[:, None] * releases, kind.nexp, kind.nmant))
+    rows = jax.lax.reduce_precision(weights[:, None] * releases, kind.nexp, kind.nmant)
+    return _twofold_sum(TwoFold(rows, jnp.zeros_like(rows)))
 
 
-def _twofold_sum(rows: jax.Array) -> TwoFold:
+def all_reduced(own: Clipped, axis: str) -> Clipped:
+    """The sum and the count over all devices along a mesh axis, the same on each of them; inside ``shard_map`` only.
+
+    Guarantees
+    ----------
+    Parts are added in twofold precision and in the order of devices, so spreading records adds no rounding to speak of
+    to what :func:`bounded_sum` says: an all-reduce in plain floats would round the sum of a large batch, which moves
+    when a record leaves. Counts are added plainly, as those of several passes are.
+    """
+    total, count = own
+    together = jnp.concatenate([*total, jnp.atleast_1d(count).astype(total.high.dtype)])
+    high, low, counts = jnp.split(jax.lax.all_gather(together, axis), [total.high.size, 2 * total.high.size], axis=1)
+    return Clipped(_twofold_sum(TwoFold(high, low)), jnp.sum(counts[:, 0], axis=0).astype(count.dtype))
+
+
+def _twofold_sum(total: TwoFold) -> TwoFold:
     """Sum over the first axis by halving: every level adds one half of the rows to the other."""
-    total = TwoFold(rows, jnp.zeros_like(rows))
     while (count := total.high.shape[0]) > 1:
         half = (count + 1) // 2
         padding = [(0, 2 * half - count), (0, 0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,27 +15,34 @@ from dpvi.mechanism.rng import normals_from_words, step_words
 
 
 def noisy_histograms(
-    columns: Sequence[Column], leaves: Sequence[Any], release: GaussianRelease, stream: jax.Array
+    columns: Sequence[Column],
+    blocks: Iterable[Sequence[Any]],
+    release: GaussianRelease,
+    stream: jax.Array,
+    over_all: Callable[[np.ndarray], np.ndarray] = lambda counts: counts,
 ) -> np.ndarray:
     """Counts of every bin of every column plus Gaussian noise, one column after the other, float64.
 
     Parameters
     ----------
     columns
-        What the columns of ``leaves`` hold. Where none has bins, the number of records alone is released.
-    leaves
-        The covariates: arrays with one row per record, whose trailing axes are flattened to columns.
+        What the columns of a block hold. Where none has bins, the number of records alone is released.
+    blocks
+        The covariates, every record in one block: arrays with one row per record, whose trailing axes are flattened to
+        columns.
     release
         Its clip norm is √k for k columns with bins.
     stream
         A ChaCha20 key that serves nothing else.
+    over_all
+        Adds the counts of other processes, all of which then add the same noise to the same sum.
 
     Guarantees
     ----------
     A record counts once in each of k columns, or not where its value is not a number, so adding or removing one moves
     the counts by a vector of norm at most √k. Counts are whole numbers below 2⁵³: their sums do not round.
     """
-    counts = _counts(columns, leaves)
+    counts = over_all(np.sum([_counts(columns, leaves) for leaves in blocks], axis=0))
     with jax.enable_x64(True):
         words = step_words(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
         noise = np.asarray(normals_from_words(words))[:, 0]

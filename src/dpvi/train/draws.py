@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
+from dpvi.data.sharding import Shards, one_window_is_enough
 from dpvi.mechanism.rng import Streams, normals_from_words, step_words
 
 
@@ -23,10 +24,15 @@ class Draws(NamedTuple):
     positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
     noise: jax.Array  # (r,), or one more for a count: standard normals for the mechanism
     eta: jax.Array  # (K, base): standard normals for the variational draw
+    batch: Any = None  # (slots, …): the records at `positions`, where they were read ahead from a source
 
 
 def make_draws(
-    sampler: PoissonSampler, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
+    sampler: PoissonSampler,
+    noise_size: int,
+    eta_shape: tuple[int, int],
+    dtype: jnp.dtype,
+    shards: Shards | None = None,
 ) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
     """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
 
@@ -44,6 +50,8 @@ def make_draws(
             return Draws(nobody, jnp.moveaxis(noise, 0, -1), eta), jnp.asarray(True)
         sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
         complete = jnp.all(is_complete(sampler, sampled[-1]))
+        if shards is not None:  # known of every device on each of them, so that all run the same program
+            complete = complete & one_window_is_enough(shards, sampled)
         return Draws(jnp.moveaxis(sampled, 0, -1), jnp.moveaxis(noise, 0, -1), eta), complete
 
     return draw

@@ -9,34 +9,55 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import Streams
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, on_host
-from dpvi.train.draws import compiled_draws
+from dpvi.train.draws import Draws, compiled_draws, make_draws
+from dpvi.train.feed import Feed
+from dpvi.train.hosts import from_first
+from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Totals
 from dpvi.train.step import Algorithm, Row, State, sizes_of
 
 
 class Run:
-    """A compiled run over one data set, or over several side by side (``lanes``)."""
+    """A compiled run over one data set, on one device or spread over a mesh, or over several side by side (``lanes``).
 
-    def __init__(self, algorithm: Algorithm, lanes: int | None = None) -> None:
+    On a mesh, ``algorithm.shards`` says who holds what, and records come from
+    :func:`~dpvi.data.sharding.place_rows`. Where the mesh spans processes, each of them makes the same calls and
+    returns the same traces. Lanes on a mesh are spread over it whole, as many on every device.
+    """
+
+    def __init__(self, algorithm: Algorithm, lanes: int | None = None, mesh: Mesh | None = None) -> None:
         self.algorithm = algorithm
         self.lanes = lanes
+        self.mesh = mesh
         self.sizes = sizes = sizes_of(algorithm)
         self.dtype = jnp.zeros(()).dtype
         slots = algorithm.sampler.physical_size
         words = algorithm.sampler.words_per_pass + slots + 4 * sizes.release + sizes.base
         rows = 2 * sizes.parameters + sizes.queries + sizes.release
-        self.layout = make_layout(algorithm.plan.num_steps, 4 * (words + rows) * (lanes or 1), sizes.parameters)
+        read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
+        bytes_per_step = 4 * (words + rows) * (lanes or 1) + read
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
+        drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
             chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, 0, None, None)) for k, chunk in chunks.items()}
-        self._draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, self.dtype)
+        if mesh is not None and lanes is not None:
+            apart = {careful: lanes_apart(chunk, make_draws(*drawn), mesh) for careful, chunk in chunks.items()}
+            chunks = {careful: chunk for careful, (chunk, _) in apart.items()}
+            self._draw = jax.jit(apart[False][1])
+        elif mesh is not None:
+            chunks = {careful: on_every_device(chunk, mesh) for careful, chunk in chunks.items()}
+            self._draw = jax.jit(make_draws(*drawn, algorithm.shards))
+        else:
+            self._draw = compiled_draws(*drawn)
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._whole = {careful: jax.jit(self._without_bounds(chunk)) for careful, chunk in chunks.items()}
         self._must_be_careful = False
@@ -48,15 +69,16 @@ class Run:
         layout = self.layout
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, every_step=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
-        ahead = _Ahead(self._draw, streams, layout)
+        ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed)
+        state, streams = self._shared((state, streams))
         with _bar(self.algorithm, progress) as bar:
             step, released = 0, None
             while step < layout.num_steps:
                 directive = driver(released or self._released(step, state, None, 0)) if driver else None
-                stop, query = self._stretch(directive, step)
+                stop, query = self._agreed(*self._stretch(directive, step))
                 totals = None
                 pieces = _pieces(layout, step, stop)
-                counted = driver is None and not on_host()
+                counted = driver is None and self.mesh is None and not on_host()
                 for after, rows, piece in self._advance(state, records, streams, ahead, pieces, query, counted):
                     state = after
                     summed = recorder.record(rows, *piece, moving=query is None)
@@ -90,19 +112,21 @@ class Run:
         """
         done = None
         for piece in pieces:
-            draws, complete = ahead[piece.chunk]
+            draws, complete, batch = ahead[piece.chunk]
+            draws = self._shared(draws)._replace(batch=batch)
             base = piece.chunk * self.layout.chunk_length
             whole = counted and piece.last - piece.first == self.layout.chunk_length
             programs = self._whole if whole else self._chunks
             arguments = (state, records, streams, draws, base, query, *(() if whole else piece[1:]))
-            careful = self._must_be_careful or not bool(complete)
+            careful = self._must_be_careful or not np.all(np.asarray(complete))
             ran = programs[careful](*arguments)
             if done is not None:
                 yield done
             if not careful and not np.all(np.asarray(ran.finite)):
                 self._must_be_careful = True
                 ran = programs[True](*arguments)
-            state, done = ran.state, (ran.state, ran.rows, piece)
+            rows = read_here(ran.rows) if self._spreads_records else ran.rows
+            state, done = ran.state, (ran.state, rows, piece)
         if done is not None:
             yield done
 
@@ -111,6 +135,14 @@ class Run:
             return chunk(*arguments, 0, self.layout.chunk_length)
 
         return whole
+
+    def _shared(self, tree: Any) -> Any:
+        """On all devices of the mesh, where records are spread over one."""
+        return share(self.mesh, tree) if self.mesh is not None and self.lanes is None else tree
+
+    @property
+    def _spreads_records(self) -> bool:
+        return self.mesh is not None and self.lanes is None
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""
@@ -128,6 +160,13 @@ class Run:
             expected = f"shape {self._query_shape}" if self.lanes else f"{self.algorithm.model.dimension}"
             raise ValueError(f"A query point must be {expected} finite numbers, got shape {query.shape}.")
         return stop, query
+
+    def _agreed(self, stop: int, query: jax.Array | None) -> tuple[int, jax.Array | None]:
+        """Process 0's stretch: a driver elsewhere may round differently, and all must score at the same point."""
+        shape, none = self._query_shape, query is None
+        numbers = from_first(np.array([stop, none]))
+        point = from_first(np.zeros(shape, self.dtype) if none else np.asarray(query))
+        return int(numbers[0]), None if numbers[1] else self._shared(jnp.asarray(point))
 
     @property
     def _query_shape(self) -> tuple[int, ...]:
@@ -180,25 +219,31 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
 
 
 class _Ahead:
-    """Draws of a chunk, with the next chunk's already under way while this one is used."""
+    """Draws of a chunk and the batches read for it, with the next chunk's under way while this one is used."""
 
-    def __init__(self, draw: Any, streams: Streams, layout: Layout) -> None:
+    def __init__(self, draw: Any, streams: Streams, layout: Layout, feed: Feed | None) -> None:
         self._draw = partial(draw, streams)
         self._layout = layout
+        self._feed = feed
         self._held: dict[int, Any] = {}
+        self._batch: tuple[int, Any] = (-1, None)
 
-    def __getitem__(self, chunk: int) -> Any:
+    def __getitem__(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
         wanted = [index for index in (chunk, chunk + 1) if index < self._layout.num_chunks]
         self._held = {index: self._held.get(index) or self._start(index) for index in wanted}
-        return self._held[chunk]
+        draws, complete, reading = self._held[chunk]
+        if self._feed is not None and self._batch[0] != chunk:  # a chunk may be used in several pieces
+            self._batch = (chunk, self._feed.finish(reading))
+        return draws, complete, self._batch[1]
 
-    def _start(self, chunk: int) -> Any:
+    def _start(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
         base = chunk * self._layout.chunk_length
         with jax.enable_x64(True):
-            return self._draw(np.arange(base, base + self._layout.chunk_length, dtype=np.uint32))
+            draws, complete = self._draw(np.arange(base, base + self._layout.chunk_length, dtype=np.uint32))
+        return draws, complete, None if self._feed is None else self._feed.start(draws.positions)
 
 
 def _bar(algorithm: Algorithm, progress: bool) -> tqdm:
     plan = algorithm.plan
     label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private else "dpvi not private"
-    return tqdm(total=plan.num_steps, desc=label, unit=" steps", disable=not progress)
+    return tqdm(total=plan.num_steps, desc=label, unit=" steps", disable=not progress or jax.process_index() > 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ import optax
 
 from dpvi.core.clipping import PerLayer, QuantileClipping
 from dpvi.core.plan import Plan
-from dpvi.data.sampling import PoissonSampler, is_complete
+from dpvi.data.sampling import PoissonSampler
+from dpvi.data.sharding import Shards
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
 from dpvi.gradients.ghost import TermEstimator, clipped_gradient_sum_and_count, in_microbatches, uses_ghost_clipping
@@ -23,9 +23,8 @@ from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.quantile_clipping import next_clip_norm
 from dpvi.models.base import Model
 from dpvi.train.draws import Draws
-
-LaterPass = Callable[[jax.Array, jax.Array], jax.Array]  # (index, start) -> positions
-ClippedSum = Callable[[Any, jax.Array], Clipped]  # (batch, included) -> sum of clipped releases, and their count
+from dpvi.train.feed import Feed
+from dpvi.train.passes import ClippedSum, InMemory, LaterPass, ReadAhead, noiseless_sum
 
 
 class State(NamedTuple):
@@ -57,6 +56,13 @@ class Algorithm:
     plan: Plan
     sampler: PoissonSampler
     microbatch_size: int | None = None  # most slots whose releases are held at a time; time and memory, nothing else
+    shards: Shards | None = None  # where records are spread over devices
+    feed: Feed | None = None  # where records are read from disk
+
+    @property
+    def slots(self) -> int:
+        """Slots of a pass on one device."""
+        return self.sampler.physical_size if self.shards is None else self.shards.slots
 
     @cached_property
     def layers(self) -> Layers | None:
@@ -127,7 +133,7 @@ def clipped_sum(
     """
     model, family, estimator, layers = algorithm.model, algorithm.family, algorithm.estimator, algorithm.layers
     size = algorithm.microbatch_size
-    slots = algorithm.sampler.physical_size
+    slots = algorithm.slots
     bound = algorithm.plan.clip_norm if clip_norm is None else clip_norm
     release_size = estimator.release_size(family, model.dimension)
     if uses_ghost_clipping(estimator, release_size, slots if size is None else min(size, slots)):
@@ -155,36 +161,6 @@ def noise_scale(algorithm: Algorithm, clip_norm: jax.Array | None) -> float | ja
         return plan.noise_scale
     assert clip_norm is not None
     return plan.clipping.gradient_noise_multiplier(plan.noise_multiplier) * clip_norm
-
-
-def noiseless_sum(
-    sampler: PoissonSampler,
-    summed: ClippedSum,
-    records: Any,
-    first_positions: jax.Array,
-    later_pass: LaterPass | None,
-) -> Clipped:
-    """The clipped sum over one Poisson batch, in as many passes as the draw needs. Sensitive: never leaves the step."""
-
-    def one_pass(positions: jax.Array) -> Clipped:
-        batch = jax.tree.map(lambda leaf: leaf.at[positions].get(mode="clip"), records)
-        return summed(batch, positions < sampler.num_records)
-
-    if sampler.takes_all:
-        return summed(records, jnp.ones(sampler.num_records, bool))
-    total = one_pass(first_positions)
-    if later_pass is None:
-        return total
-
-    def unfinished(carry: tuple[Clipped, jax.Array, jax.Array]) -> jax.Array:
-        return ~is_complete(sampler, carry[1])
-
-    def another(carry: tuple[Clipped, jax.Array, jax.Array]) -> tuple[Clipped, jax.Array, jax.Array]:
-        total, last, index = carry
-        positions = later_pass(index, last + 1)
-        return total.plus(one_pass(positions)), positions[-1], index + 1
-
-    return jax.lax.while_loop(unfinished, another, (total, first_positions[-1], jnp.ones((), jnp.uint32)))[0]
 
 
 def private_step(
@@ -215,7 +191,9 @@ def private_step(
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
     summed = clipped_sum(algorithm, xi, eta, queries, later_pass is not None, state.clip_norm)
-    total, count = noiseless_sum(algorithm.sampler, summed, records, drawn.positions, later_pass)
+    feed = algorithm.feed
+    rows = InMemory(records) if feed is None else ReadAhead(drawn.batch, feed)
+    total, count = noiseless_sum(algorithm.sampler, summed, rows, drawn.positions, later_pass, algorithm.shards)
     noise = drawn.noise[: total.high.shape[0]]
     noisy_sum = total.high + (total.low + noise_scale(algorithm, state.clip_norm) * noise)
     row = Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi), state.clip_norm)

@@ -1,0 +1,66 @@
+"""Our step in one of several processes, each on one core with one thread; what joins them is in the environment.
+
+``DPVI_PROCESS``, ``DPVI_PROCESSES``, ``DPVI_PORT`` and ``DPVI_CORE`` say which of how many this is, where the first one
+listens, and where it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from harness.problem import Problem, records
+
+import dpvi
+from contestants.dpvi_step import make_plan, model
+from dpvi.data.records import structure_of
+from dpvi.data.sampling import poisson_sampler
+from dpvi.data.sharding import make_shards
+from dpvi.mechanism.rng import root_key, streams
+from dpvi.models.numpyro import NumPyroModel
+from dpvi.train.loop import Run
+from dpvi.train.placement import bring_in, place, shard_lengths
+from dpvi.train.step import Algorithm
+
+PROCESS, PROCESSES = int(os.environ["DPVI_PROCESS"]), int(os.environ["DPVI_PROCESSES"])
+if hasattr(os, "sched_setaffinity"):  # before XLA starts its threads, which inherit it
+    os.sched_setaffinity(0, {int(os.environ["DPVI_CORE"])})
+if PROCESSES > 1:
+    jax.distributed.initialize(f"localhost:{os.environ['DPVI_PORT']}", PROCESSES, PROCESS)
+
+
+@functools.cache
+def compiled(problem: Problem, num_steps: int) -> Callable[[], Any]:
+    x, y = records(problem)
+    data = (x[PROCESS::PROCESSES], y[PROCESS::PROCESSES])
+    rows, structure = bring_in(data, None), structure_of(data)
+    lengths = shard_lengths(rows)
+    sampler = poisson_sampler(sum(lengths), problem.sampling_rate)
+    algorithm = Algorithm(
+        model=NumPyroModel(model, structure),
+        family=dpvi.MeanField(),
+        estimator=dpvi.Aligned(),
+        optimizer=optax.adam(problem.learning_rate),
+        plan=make_plan(problem, num_steps),
+        sampler=sampler,
+        shards=None if rows.mesh is None else make_shards(lengths, sampler, problem.sampling_rate),
+    )
+    algorithm, placed = place(rows, algorithm, structure)
+    state = algorithm.initial(jnp.zeros(problem.dimension))
+    fit = functools.partial(Run(algorithm, mesh=placed.mesh), placed.records, streams(root_key(0)), state)
+    fit()
+    return fit
+
+
+def run(problem: Problem, num_steps: int) -> float:
+    """Seconds per step of one whole run; compiled by the first call."""
+    fit = compiled(problem, num_steps)
+    start = time.perf_counter()
+    fit()
+    return (time.perf_counter() - start) / num_steps

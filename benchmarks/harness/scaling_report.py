@@ -1,0 +1,89 @@
+"""Table and picture of ``scaling.json``; made from the JSON alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+FLAT_TARGET, PROCESSES_TARGET = 1.1, 1.5
+LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
+
+
+def markdown(content: dict[str, Any]) -> str:
+    machine, problem = content["machine"], content["problem"]
+    parts = [
+        "# How a step scales",
+        f"Made by `{content['command']}`; {machine['cores']} cores ({machine['architecture']}), medians over "
+        f"{content['rounds']} interleaved rounds. Logistic regression; unless it varies N = "
+        f"{problem['num_records']:,}, d = {problem['dimension']}, expected batch {problem['expected_batch']}. "
+        "Milliseconds, in brackets the ratio to the first row. The mapped file is a hole of zeros; pages that were "
+        "read before are in the operating system's memory.",
+    ]
+    for name, rows in content["curves"].items():
+        parts += [f"## Against the {LABELS[name]}", _curve(LABELS[name], rows)]
+    sampler = content["curves"].get("records", {}).get("sampler")
+    if sampler:
+        medians = [cell["ratio_to_first"]["median"] for cell in sampler.values()]
+        spread = max(medians) / min(medians)
+        parts.append(f"Sampler, slowest / fastest N: {spread:.2f} (target ≤ {FLAT_TARGET}).")
+    parts += _processes(content)
+    if content["not_measured"]:
+        parts.append("Not measured: " + "; ".join(f"{k}: {v}" for k, v in content["not_measured"].items()) + ".")
+    return "\n\n".join(parts) + "\n"
+
+
+def _curve(label: str, rows: dict[str, Any]) -> str:
+    values = sorted({int(value) for row in rows.values() for value in row})
+    lines = [f"| {label} | {' | '.join(rows)} |", "| --- " * (len(rows) + 1) + "|"]
+    for value in values:
+        cells = [_cell(row.get(str(value))) for row in rows.values()]
+        lines.append(f"| {value:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(cell: dict[str, Any] | None) -> str:
+    return f"{cell['milliseconds']['median']:.4f} ({cell['ratio_to_first']['median']:.2f})" if cell else ""
+
+
+def _processes(content: dict[str, Any]) -> list[str]:
+    problem = content["compute_bound"]
+    lines = ["| processes | ms per step | throughput relative to one (quartiles) |", "| --- | --- | --- |"]
+    for number, row in content["processes"].items():
+        gain = row["throughput"]
+        spread = f"{gain['median']:.2f} ({gain['lower_quartile']:.2f} to {gain['upper_quartile']:.2f})" if gain else ""
+        lines.append(f"| {number} | {row['milliseconds']['median']:.3f} | {spread} |")
+    return [
+        "## Against the number of processes",
+        f"One core and one thread each, N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
+        f"{problem['expected_batch']:,}. Target: two processes, at least {PROCESSES_TARGET}.",
+        "\n".join(lines),
+    ]
+
+
+def picture(content: dict[str, Any], path: Path) -> None:
+    """One panel per curve; nothing where matplotlib is missing."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), constrained_layout=True)
+    for axis, (name, rows) in zip(axes.flat, content["curves"].items(), strict=False):
+        for label, row in rows.items():
+            values = [int(value) for value in row]
+            axis.loglog(values, [cell["milliseconds"]["median"] for cell in row.values()], "o-", label=label)
+        axis.set(xlabel=LABELS[name], ylabel="ms")
+        axis.legend(frameon=False)
+    numbers = [int(number) for number in content["processes"]]
+    gains = [row["throughput"]["median"] if row["throughput"] else 1.0 for row in content["processes"].values()]
+    last = axes.flat[3]
+    last.plot(numbers, gains, "o-", label="measured")
+    last.plot(numbers, numbers, "--", color="grey", label="as many times faster")
+    last.set(xlabel="processes, one core each", ylabel="throughput relative to one", xticks=numbers)
+    last.legend(frameon=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

@@ -1,0 +1,145 @@
+"""How a step scales with records, dimension, batch and processes: ``python benchmarks/scaling.py [--quick]``.
+
+Every curve is measured in interleaved rounds, so that its points see the same minutes of the machine; ratios are taken
+within a round. Writes ``--output`` (JSON), a Markdown table and, where matplotlib is installed, a picture beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.group import Group
+from harness.pool import REPOSITORY, Contestant, ContestantError, Worker, round_robin
+from harness.problem import Problem
+from harness.scaling_report import markdown, picture
+from harness.statistics import ratio, summary
+
+STEP, SAMPLER, MAPPED = "step", "sampler", "step, mapped file"
+BASE = Problem(num_records=100_000, dimension=20)
+# large batches of many columns: nearly all of a step is scoring records
+COMPUTE_BOUND = Problem(num_records=100_000, dimension=200, expected_batch=10_000)
+NUM_STEPS, COMPUTE_BOUND_STEPS = 2000, 100
+
+FULL = {
+    "records": [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000],
+    "dimension": [10, 30, 100, 300, 1000],
+    "batch": [100, 300, 1000, 3000, 10_000],
+    "processes": [1, 2],
+}
+QUICK = {"records": [10_000, 100_000_000], "dimension": [10, 100], "batch": [100, 1000], "processes": [1, 2]}
+MOST_IN_MEMORY = 10_000_000  # a hundred million rows of 20 columns would need 8 GB
+
+
+def curve(
+    contestants: dict[str, Contestant], points: Sequence[tuple[int, Problem]], rounds: int, failed: dict[str, str]
+) -> dict[str, Any]:
+    """Milliseconds of every contestant at every point, and ratios to the first point."""
+    workers, entries = [], []
+    for name, contestant in contestants.items():
+        try:
+            workers.append(Worker(contestant))
+        except ContestantError as error:
+            failed[name] = str(error)
+            continue
+        entries += [
+            (f"{name}|{value}", workers[-1], problem)
+            for value, problem in points
+            if name != STEP or problem.num_records <= MOST_IN_MEMORY
+        ]
+    seconds, stopped = round_robin(entries, rounds)
+    failed.update(stopped)
+    for worker in workers:
+        worker.close()
+    return rows_of(seconds)
+
+
+def rows_of(seconds: dict[str, list[float]]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for key, values in seconds.items():
+        name, _, value = key.partition("|")
+        first = next(each for other, each in seconds.items() if other.startswith(f"{name}|"))
+        rows.setdefault(name, {})[value] = {
+            "milliseconds": summary(values, scale=1e3, digits=5),
+            "ratio_to_first": ratio(values, first),
+        }
+    return rows
+
+
+def measure_processes(numbers: Sequence[int], rounds: int, failed: dict[str, str]) -> dict[str, Any]:
+    """The same run by groups of processes, one core and one thread each; throughput relative to one process."""
+    contestant = Contestant("processes", "dpvi_processes", COMPUTE_BOUND_STEPS)
+    groups: dict[int, Group] = {}
+    for number in numbers:
+        try:
+            groups[number] = Group(contestant, number)
+        except ContestantError as error:
+            failed[f"{number} processes"] = str(error)
+    entries: Any = [(str(number), group, COMPUTE_BOUND) for number, group in groups.items()]
+    seconds, stopped = round_robin(entries, rounds)
+    failed.update({f"{number} processes": reason for number, reason in stopped.items()})
+    for group in groups.values():
+        group.close()
+    return {
+        number: {
+            "milliseconds": summary(values, scale=1e3, digits=5),
+            "throughput": ratio(seconds["1"], values) if "1" in seconds else None,
+        }
+        for number, values in seconds.items()
+    }
+
+
+def measure(points: dict[str, list[int]], rounds: int) -> dict[str, Any]:
+    failed: dict[str, str] = {}
+    step = Contestant(STEP, "dpvi_step", NUM_STEPS)
+    sampler = Contestant(SAMPLER, "dpvi_sampler", 4 * NUM_STEPS, needs_records=False)
+    mapped = Contestant(MAPPED, "dpvi_mapped_step", NUM_STEPS // 4, needs_records=False)
+    by_records = [(n, replace(BASE, num_records=n)) for n in points["records"]]
+    by_dimension = [(d, replace(BASE, dimension=d)) for d in points["dimension"]]
+    by_batch = [(b, replace(BASE, expected_batch=b)) for b in points["batch"]]
+    curves = {}
+    for name, contestants, values in (
+        ("records", {STEP: step, SAMPLER: sampler, MAPPED: mapped}, by_records),
+        ("dimension", {STEP: step}, by_dimension),
+        ("batch", {STEP: step, SAMPLER: sampler}, by_batch),
+    ):
+        curves[name] = curve(contestants, values, rounds, failed)
+        print(f"{name} measured", file=sys.stderr, flush=True)
+    processes = measure_processes(points["processes"], rounds, failed)
+    return {"curves": curves, "processes": processes, "not_measured": failed}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and points")
+    parser.add_argument("--rounds", type=int, help="rounds per curve")
+    parser.add_argument("--processes", type=int, nargs="+", help="numbers of processes, the first of them 1")
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "scaling.json")
+    options = parser.parse_args(arguments)
+    points, rounds = (QUICK, 3) if options.quick else (FULL, 9)
+    points = {**points, "processes": options.processes or points["processes"]}
+    rounds = options.rounds or rounds
+    content = {
+        "command": " ".join(["python benchmarks/scaling.py", *(arguments if arguments is not None else sys.argv[1:])]),
+        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
+        "rounds": rounds,
+        "problem": BASE.to_dict(),
+        "compute_bound": COMPUTE_BOUND.to_dict(),
+        **measure(points, rounds),
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(content, indent=2) + "\n")
+    options.output.with_suffix(".md").write_text(markdown(content))
+    picture(content, options.output.with_suffix(".png"))
+    print(markdown(content))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""How pyarrow reads a file group by group, and what a column's values are as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dpvi.data.sources.base import SourceError
+
+_MISSING = "Reading tables needs pyarrow: pip install 'dpvi[tables]'."
+
+
+class Kind(NamedTuple):
+    """The dtype of a column, and the shape of one of its values."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape) if self.shape else ''}"
+
+
+class Reader(Protocol):
+    """An open file."""
+
+    @property
+    def schema(self) -> Any: ...
+
+    @property
+    def group_rows(self) -> list[int]: ...
+
+    def read(self, group: int, columns: list[str]) -> Any:
+        """A table of these columns of one group."""
+        ...
+
+
+class _Parquet:
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.schema = file.schema_arrow
+
+    @property
+    def group_rows(self) -> list[int]:
+        metadata = self._file.metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+    def read(self, group: int, columns: list[str]) -> Any:
+        return self._file.read_row_group(group, columns=columns)
+
+
+class _Arrow:
+    def __init__(self, file: Any, table_of: Any) -> None:
+        self._file = file
+        self._table_of = table_of
+        self.schema = file.schema
+
+    @property
+    def group_rows(self) -> list[int]:
+        return [self._file.get_batch(batch).num_rows for batch in range(self._file.num_record_batches)]
+
+    def read(self, group: int, columns: list[str]) -> Any:
+        return self._table_of([self._file.get_batch(group)]).select(columns)
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[Reader]:
+    """The file, closed afterwards; whatever pyarrow has to say about it becomes one sentence with its name."""
+    try:
+        import pyarrow as arrow
+        from pyarrow import ipc, parquet
+    except ImportError:
+        raise ImportError(_MISSING) from None
+    try:
+        if path.suffix == ".parquet":
+            with parquet.ParquetFile(path) as file:
+                yield _Parquet(file)
+        else:
+            # read, not mapped: a mapped file that someone cuts short ends the process without a message
+            with arrow.OSFile(str(path)) as opened, ipc.open_file(opened) as file:
+                yield _Arrow(file, arrow.Table.from_batches)
+    except SourceError:
+        raise
+    except (arrow.ArrowException, OSError, EOFError) as error:
+        # the library's own text may quote values
+        raise SourceError(
+            f"{path} has rows that cannot be read ({type(error).__name__}). Nothing is released; write the file again."
+        ) from None
+
+
+def kind_of(path: Path, schema: Any, column: str) -> Kind:
+    """Dtype and shape of a column, or a sentence about it."""
+    if column not in schema.names:
+        raise SourceError(f"{path} has no column {column!r}; all files must have it.")
+    from pyarrow import types
+
+    stored, shape = schema.field(column).type, ()
+    if types.is_fixed_size_list(stored):
+        stored, shape = stored.value_type, (stored.list_size,)
+    if not (types.is_integer(stored) or types.is_floating(stored) or types.is_boolean(stored)):
+        raise SourceError(
+            f"{path} holds column {column!r} as {stored}; records are numbers, booleans or lists of fixed length of "
+            "them. Encode text, categories and dates with declared levels first."
+        )
+    return Kind(np.dtype(stored.to_pandas_dtype()), shape)
+
+
+def values_of(path: Path, table: Any, column: str, kind: Kind) -> np.ndarray:
+    """The values of a column; missing ones are NaN, which integers and booleans cannot express."""
+    chunked = table.column(column).combine_chunks()
+    values = chunked.flatten() if kind.shape else chunked
+    missing = values.null_count or len(values) != len(chunked) * int(np.prod(kind.shape))
+    if missing and (kind.dtype.kind != "f" or kind.shape):
+        raise SourceError(
+            f"{path} has missing values in column {column!r}, which {kind} cannot express. Nothing is released; fill "
+            "them, or store the column as float, where a record with a missing value contributes nothing."
+        )
+    return values.to_numpy(zero_copy_only=False).astype(kind.dtype, copy=False).reshape(len(chunked), *kind.shape)

@@ -1,0 +1,93 @@
+"""Records on disk: what a source is, and what all sources check of their files.
+
+A source knows shapes and dtypes without reading a row, and reads rows by number. Its messages name files and columns,
+never a value or a number of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+BLOCK_ROWS = 65_536  # of a walk over all rows
+
+
+class SourceError(ValueError):
+    """A file cannot be read as records, or is not what it was when the run began."""
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Records that are read when they are drawn."""
+
+    @property
+    def shapes(self) -> Any:
+        """A pytree of ``jax.ShapeDtypeStruct`` as the data would have it in memory: all rows, dtypes as stored."""
+        ...
+
+    @property
+    def num_records(self) -> int:
+        """Private under add/remove adjacency."""
+        ...
+
+    def take(self, rows: np.ndarray) -> Any:
+        """The rows with these numbers, increasing and without repetition, as a pytree of arrays."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """Raise :class:`SourceError` if a file is not what it was when the source was opened."""
+        ...
+
+
+class Stamp(NamedTuple):
+    """What a file looked like when it was opened."""
+
+    path: Path
+    size: int
+    modified: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino)
+
+    def check(self) -> None:
+        if Stamp.of(self.path) != self:
+            raise SourceError(
+                f"{self.path} was changed after it was opened, so the records of this run are no longer those that it "
+                "began with. Nothing is released; open a copy that nobody writes to, and start again."
+            )
+
+
+class Part(Protocol):
+    """The rows of one file, or of one folder of files that belong together."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    def take(self, rows: np.ndarray) -> dict[str, np.ndarray]: ...
+
+
+def take_from_parts(parts: Sequence[Part], starts: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of consecutive parts; ``starts[k]`` is the number of the first row of part k, with the total at the end."""
+    cuts = np.searchsorted(rows, starts)
+    pieces = [
+        part.take(rows[first:last] - start)
+        for part, start, first, last in zip(parts, starts, cuts, cuts[1:], strict=False)
+        if last > first
+    ]
+    pieces = pieces or [parts[0].take(rows[:0])]
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def blocks(source: RowSource) -> Iterator[Any]:
+    """All rows, a block at a time: for what is counted once over all records."""
+    for start in range(0, source.num_records, BLOCK_ROWS):
+        yield source.take(np.arange(start, min(start + BLOCK_ROWS, source.num_records)))

@@ -1,0 +1,94 @@
+"""Folders of ``.npy`` files: one file per argument of the model, in one folder or in one folder per shard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from dpvi.data.sources.base import SourceError, take_from_parts
+from dpvi.data.sources.mapped import RawArray, raw_array
+
+
+class _Folder:
+    """``x.npy``, ``y.npy``, … with one row per record each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.arrays: dict[str, RawArray] = {file.stem: _open(file) for file in sorted(path.glob("*.npy"))}
+        if not self.arrays:
+            raise SourceError(f"{path} holds no .npy file; it must hold one per argument of the model, such as x.npy.")
+        lengths = {array.shape[0] for array in self.arrays.values()}
+        if len(lengths) > 1:
+            names = ", ".join(f"{name}.npy" for name in self.arrays)
+            raise SourceError(f"{path}: {names} must have the same number of rows, one per record; they differ.")
+        self.num_rows = lengths.pop()
+
+    def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: array.take(rows) for name, array in self.arrays.items()}
+
+
+class NpySource:
+    """Records from :func:`open_npy`."""
+
+    def __init__(self, folders: list[_Folder]) -> None:
+        self._folders = folders
+        self._starts = np.cumsum([0, *(folder.num_rows for folder in folders)])
+        self.num_records = int(self._starts[-1])
+        first = folders[0].arrays
+        self.shapes = {
+            name: jax.ShapeDtypeStruct((self.num_records, *array.shape[1:]), array.dtype)
+            for name, array in first.items()
+        }
+
+    def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return take_from_parts(self._folders, self._starts, rows)
+
+    def check_unchanged(self) -> None:
+        for folder in self._folders:
+            for array in folder.arrays.values():
+                array.stamp.check()
+
+
+def open_npy(folder: str | Path) -> NpySource:
+    """Records in ``.npy`` files, read when they are drawn.
+
+    Parameters
+    ----------
+    folder
+        Holds one file per argument of the model, ``x.npy``, ``y.npy``, …, with one row per record; or folders that do,
+        one per shard, taken in the order of their names. Shards may differ in length only.
+
+    Returns
+    -------
+    What :func:`dpvi.fit` takes as ``data``; the names of the files are the model's arguments.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise SourceError(f"{path} must be a folder of .npy files.")
+    below = sorted(each for each in path.iterdir() if each.is_dir())
+    folders = [_Folder(each) for each in below] if below and not list(path.glob("*.npy")) else [_Folder(path)]
+    first = folders[0]
+    for other in folders[1:]:
+        for name in first.arrays.keys() ^ other.arrays.keys():
+            here, there = (first, other) if name in first.arrays else (other, first)
+            raise SourceError(f"{there.path / name}.npy is missing; {here.path} has it, and all shards must.")
+        for name, array in other.arrays.items():
+            expected = first.arrays[name]
+            if (array.dtype, array.shape[1:]) != (expected.dtype, expected.shape[1:]):
+                raise SourceError(
+                    f"{array.stamp.path} holds rows of {array.dtype} with shape {array.shape[1:]}, those of "
+                    f"{expected.stamp.path} are {expected.dtype} with shape {expected.shape[1:]}; shards must agree."
+                )
+    return NpySource([each for each in folders if each.num_rows] or folders[:1])
+
+
+def _open(path: Path) -> RawArray:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise SourceError(f"{path} cannot be read as a .npy file of numbers: {type(error).__name__}.") from None
+    if array.ndim == 0:
+        raise SourceError(f"{path} must hold one row per record, got a single number.")
+    return raw_array(array)

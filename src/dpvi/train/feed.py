@@ -1,0 +1,145 @@
+"""Records from disk, read just before they are needed: rows of the next chunk on a thread, further passes on demand.
+
+Which records a step draws is a function of (key, step), so it is known before the step is taken. A chunk's positions
+reach the host, the rows that are drawn are read, each once, while the device works on the chunk before. A batch has the
+same physical size whatever was drawn; empty slots hold copies of a row that was drawn and count for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from dpvi.data.sampling import PoissonSampler
+from dpvi.data.sharding import AXIS, Shards
+from dpvi.data.sources.base import RowSource
+from dpvi.train.hosts import ready_together
+
+
+@contextmanager
+def reading(feed: Feed | None) -> Iterator[None]:
+    """End the thread; raise what went wrong while reading, and refuse a run whose files were changed on the way."""
+    if feed is None:
+        yield
+        return
+    try:
+        yield
+        feed.check()
+    except Exception as error:
+        feed.check(error)
+        raise
+    finally:
+        feed.close()
+
+
+class Feed:
+    """Batches of one process's source for the shards of its devices.
+
+    Parameters
+    ----------
+    source
+        This process's records.
+    structure
+        One record, with the dtypes of the run.
+    sampler
+        Of all records.
+    mesh, shards
+        As the run is spread; ``None`` for one device.
+    """
+
+    def __init__(
+        self, source: RowSource, structure: Any, sampler: PoissonSampler, mesh: Mesh | None, shards: Shards | None
+    ) -> None:
+        self.source = source
+        self.structure = structure
+        self._mesh = mesh
+        self._shards = Shards((0, sampler.num_records), sampler.physical_size) if shards is None else shards
+        devices = [None] if mesh is None else list(mesh.devices.flat)
+        here = jax.process_index()
+        self._own = [(n, device) for n, device in enumerate(devices) if device is None or device.process_index == here]
+        self._first = self._shards.bounds[self._own[0][0]]  # the number of the source's first row among all records
+        self._thread = ThreadPoolExecutor(1, "dpvi-read")
+        self._failure: BaseException | None = None
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Of the batches that this process holds for one step."""
+        leaves = jax.tree.leaves(self.structure)
+        record = sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+        return record * self._shards.slots * len(self._own)
+
+    def start(self, positions: jax.Array) -> Future:
+        """Read the first windows of a chunk's ``positions``, (steps, slots), on the thread."""
+        return self._thread.submit(self._batches, positions)
+
+    def finish(self, reading: Future) -> Any:
+        """The batches on their devices, (steps, slots of all devices, …); every process calls this for every chunk."""
+        with ready_together():
+            parts = reading.result()
+        if self._mesh is None:
+            return jax.tree.map(jax.device_put, parts[0])
+        devices = [device for _, device in self._own]
+        sharding = NamedSharding(self._mesh, P(None, AXIS))
+
+        def assemble(*leaves: np.ndarray) -> jax.Array:
+            placed = [jax.device_put(leaf, device) for leaf, device in zip(leaves, devices, strict=True)]
+            steps, slots, *rest = leaves[0].shape
+            shape = (steps, slots * (len(self._shards.bounds) - 1), *rest)
+            return jax.make_array_from_single_device_arrays(shape, sharding, placed)
+
+        return jax.tree.map(assemble, *parts)
+
+    def rows(self, numbers: jax.Array, included: jax.Array) -> Any:
+        """Inside the program: the rows with these numbers among all records, for passes that nobody could foresee."""
+        slots = numbers.shape[0]
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((slots, *leaf.shape), leaf.dtype), self.structure)
+        return jax.pure_callback(self._on_demand, shapes, numbers, included)
+
+    def check(self, error: BaseException | None = None) -> None:
+        """Raise what went wrong while reading; a callback's own exception does not come through as it is."""
+        if self._failure is not None:
+            raise self._failure from error
+        if error is None:
+            self.source.check_unchanged()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _on_demand(self, numbers: Any, included: Any) -> Any:
+        try:
+            return self._filled(np.asarray(numbers)[None] - self._first, np.asarray(included)[None], squeeze=True)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _batches(self, positions: jax.Array) -> list[Any]:
+        """One pytree per device of this process, leaves (steps, slots, …)."""
+        drawn, slots = np.asarray(positions), self._shards.slots
+        parts = []
+        for shard, _ in self._own:
+            start, stop = self._shards.bounds[shard : shard + 2]
+            begin = (drawn < start).sum(axis=1)[:, None]
+            index = begin + np.arange(slots)
+            numbers = np.take_along_axis(drawn, np.minimum(index, drawn.shape[1] - 1), axis=1)
+            included = (index < drawn.shape[1]) & (numbers >= start) & (numbers < stop)
+            parts.append(self._filled(numbers - self._first, included))
+        return parts
+
+    def _filled(self, rows: np.ndarray, included: np.ndarray, squeeze: bool = False) -> Any:
+        """Batches of the included ``rows``, (steps, slots), each row read once; the other slots are filled up."""
+        wanted = np.unique(rows[included])
+        index = np.where(included, np.searchsorted(wanted, rows), 0)
+        index = index[0] if squeeze else index
+
+        def fill(leaf: np.ndarray, target: Any) -> np.ndarray:
+            converted = np.asarray(leaf).astype(target.dtype, copy=False)
+            return converted[index] if len(wanted) else np.zeros((*index.shape, *target.shape), target.dtype)
+
+        return jax.tree.map(fill, self.source.take(wanted), self.structure)

@@ -1,0 +1,75 @@
+"""A run on several devices: one program that all of them run, what is the same on each, and what is read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from dpvi.data.sharding import AXIS
+from dpvi.train.draws import Draws
+
+
+def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
+    """The chunk of :func:`~dpvi.train.chunk.make_chunk` on all devices at once: records are spread, the rest is shared.
+
+    Guarantees
+    ----------
+    Whatever comes out is the same on every device: a device's own sum meets the others' before noise is added
+    (:func:`~dpvi.mechanism.bounded_sum.all_reduced`), and noise, drawn ahead, is an argument like any other. It is
+    added to the sum of all, so once.
+    """
+    everywhere: Any = P()
+    draws = Draws(everywhere, everywhere, everywhere, batch=P(None, AXIS))
+    # state, records, streams, draws, base, query, start, stop
+    inputs = (everywhere, P(AXIS), everywhere, draws, *[everywhere] * 4)
+    # that the outputs agree follows from the collective; JAX cannot see it through an all-gather
+    return jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
+
+
+def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh) -> tuple[Callable, Callable]:
+    """A chunk and its draws for runs side by side, as many on every device; devices have nothing to say to each other.
+
+    Parameters
+    ----------
+    chunk
+        Of all lanes: a ``vmap`` of :func:`~dpvi.train.chunk.make_chunk`'s.
+    draw
+        From :func:`~dpvi.train.draws.make_draws`. Afterwards it says of every device whether one pass is enough.
+    """
+    own, everywhere = P(AXIS), P()
+    # state, records, streams, draws, base, query, start, stop
+    inputs = (own, own, own, own, everywhere, own, everywhere, everywhere)
+
+    def draw_own(streams: Any, steps: jax.Array) -> tuple[Any, jax.Array]:
+        draws, complete = draw(streams, steps)
+        return draws, complete[None]
+
+    return (
+        jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=own, check_vma=False),
+        jax.shard_map(draw_own, mesh=mesh, in_specs=(own, everywhere), out_specs=own, check_vma=False),
+    )
+
+
+def share(mesh: Mesh, tree: Any) -> Any:
+    """Copies of this process's arrays on all of its devices, as global arrays; every process must hold the same."""
+    sharding = NamedSharding(mesh, P())
+    devices = [device for device in mesh.devices.flat if device.process_index == jax.process_index()]
+
+    def copies(leaf: jax.Array) -> jax.Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            data = copies(jax.random.key_data(leaf))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+        parts = [jax.device_put(leaf, device) for device in devices]
+        return jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts)
+
+    return jax.tree.map(copies, tree)
+
+
+def read_here(tree: Any) -> Any:
+    """This process's first copy of arrays that are the same everywhere."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)

@@ -1,0 +1,133 @@
+"""Where the records of a run are: on one device, spread over those of one or several processes, or on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from dpvi.data.records import as_host_records, as_records, structure_of
+from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
+from dpvi.data.sources.base import RowSource, blocks
+from dpvi.data.sources.mapped import MappedSource
+from dpvi.train import hosts
+from dpvi.train.feed import Feed
+from dpvi.train.step import Algorithm
+
+
+class Rows(NamedTuple):
+    """This process's records, before they are placed."""
+
+    held: Any  # pytree of arrays with one row per record, or a source
+    num_records: int
+    mesh: Mesh | None
+
+
+class Placed(NamedTuple):
+    """The records of a run, where its program reads them."""
+
+    records: Any  # pytree of device arrays, over a mesh global ones with padded shards; None where a feed reads them
+    own: Any  # this process's rows as they came, arrays or a source
+    mesh: Mesh | None
+
+    @property
+    def shapes(self) -> Any:
+        """Shapes and dtypes of this process's records."""
+        return described(self.own)
+
+    def blocks(self) -> Iterable[Any]:
+        """This process's records as pytrees of arrays, each record once: for what is counted on the host."""
+        return blocks(self.own) if isinstance(self.own, RowSource) else [self.own]
+
+
+def as_source(data: Any) -> Any:
+    """A source as it is, arrays mapped from files as a source, and anything else as it is."""
+    if isinstance(data, RowSource) or not any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
+        return data
+    structure_of(data)  # its sentences about leaves come first
+    return MappedSource(data)
+
+
+def described(data: Any) -> Any:
+    """Something with the shapes and dtypes of ``data``, of which no value is read."""
+    return data.shapes if isinstance(data, RowSource) else data
+
+
+def bring_in(data: Any, devices: Sequence[Any] | None) -> Rows:
+    """Check ``data`` and ``devices``; speaks to no other process.
+
+    Parameters
+    ----------
+    data
+        This process's records: all there are, or one part per process.
+    devices
+        ``None``: the default device, or, where there are several processes, all devices of all of them.
+    """
+    mesh = _mesh(devices)
+    if isinstance(data, RowSource):
+        rows = Rows(data, data.num_records, mesh)
+    else:
+        rows = Rows(*(as_records(data) if mesh is None else as_host_records(data)), mesh)
+    if mesh is not None:
+        even_lengths(rows.num_records, len(mesh.local_devices))  # refuses too few
+    return rows
+
+
+def shard_lengths(rows: Rows) -> list[int]:
+    """Rows of every shard of every process, in order; one shard where there is no mesh. All processes call this."""
+    if rows.mesh is None:
+        return [rows.num_records]
+    counts = hosts.from_all(np.array([rows.num_records]))[:, 0].tolist()
+    processes = [device.process_index for device in rows.mesh.devices.flat]
+    return [length for process, count in enumerate(counts) for length in even_lengths(count, processes.count(process))]
+
+
+def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, Placed]:
+    """Put the records where the run reads them; a source that fits into one pass is loaded."""
+    held, _, mesh = rows
+    if isinstance(held, RowSource):
+        if not algorithm.sampler.takes_all:
+            feed = Feed(held, structure, algorithm.sampler, mesh, algorithm.shards)
+            return replace(algorithm, feed=feed), Placed(None, held, mesh)
+        loaded = held.take(np.arange(held.num_records))
+        held = jax.tree.map(lambda leaf, one: np.asarray(leaf).astype(one.dtype), loaded, structure)
+        held = jax.tree.map(jnp.asarray, held) if mesh is None else held
+    if mesh is None or algorithm.shards is None:
+        return algorithm, Placed(held, held, None)
+    return algorithm, Placed(place_rows(mesh, algorithm.shards, held), held, mesh)
+
+
+def lane_mesh(devices: Sequence[Any] | None, num_lanes: int) -> tuple[Mesh | None, list[int]]:
+    """A mesh for runs side by side, and which of them run on it: all, and copies of the last that fill it up.
+
+    A copy has the data and the key of its original, so it releases nothing new; whoever asked for it drops it.
+    """
+    mesh = None if devices is None else _mesh(devices)
+    if mesh is None:
+        return None, list(range(num_lanes))
+    mesh = mesh_of(list(mesh.devices.flat)[:num_lanes])
+    return mesh, [*range(num_lanes), *[num_lanes - 1] * (-num_lanes % mesh.size)]
+
+
+def spread_lanes(mesh: Mesh | None, tree: Any) -> Any:
+    """Arrays whose first axis is that of lanes, each lane where it runs."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, P(AXIS)))
+
+
+def _mesh(devices: Sequence[Any] | None) -> Mesh | None:
+    if devices is None:
+        return mesh_of(jax.devices()) if hosts.several() else None
+    given = list(devices) if isinstance(devices, Sequence) else [devices]
+    if not given or not all(isinstance(device, jax.Device) for device in given) or len(set(given)) < len(given):
+        raise TypeError(f"devices must be a list of different devices such as jax.devices(), got {devices!r}.")
+    if {device.process_index for device in given} != set(range(jax.process_count())):
+        raise ValueError(
+            "devices must hold at least one device of every process; leave it out to use all devices of all processes."
+        )
+    return mesh_of(given)

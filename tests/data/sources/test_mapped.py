@@ -1,0 +1,87 @@
+"""Mapped arrays: which bytes are a row, and files that are not what they were."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from dpvi.data.sources.base import RowSource, SourceError
+from dpvi.data.sources.mapped import MappedSource, raw_array
+
+ROWS = np.arange(60, dtype=np.float32).reshape(20, 3)
+
+
+@pytest.fixture
+def path(tmp_path):
+    np.save(tmp_path / "x.npy", ROWS)
+    return tmp_path / "x.npy"
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x,
+        lambda x: x[5:],
+        lambda x: x[3:17][2:],
+        lambda x: x[::2],
+        lambda x: x[1::3],
+        lambda x: x[:, 1],
+        lambda x: x[4:5],
+    ],
+    ids=["whole", "tail", "slice of a slice", "every second", "every third", "one column", "one row"],
+)
+def test_rows_of_any_view_are_its_own(path, view):
+    array = view(np.load(path, mmap_mode="r"))
+    rows = np.array([0, 1, 2, 5])[: len(array)]
+    np.testing.assert_array_equal(raw_array(array).take(rows), np.asarray(array)[rows])
+
+
+def test_raw_files_with_an_offset(tmp_path):
+    (tmp_path / "raw.bin").write_bytes(b"head" * 3 + ROWS.tobytes())
+    array = np.memmap(tmp_path / "raw.bin", np.float32, "r", offset=12, shape=(20, 3))
+    np.testing.assert_array_equal(raw_array(array[7:]).take(np.array([0, 4])), ROWS[[7, 11]])
+
+
+def test_leaves_in_memory_stay_there(path):
+    source = MappedSource((np.load(path, mmap_mode="r"), np.arange(20)))
+    assert isinstance(source, RowSource)
+    x, y = source.take(np.array([3, 4, 19]))
+    np.testing.assert_array_equal(x, ROWS[[3, 4, 19]])
+    np.testing.assert_array_equal(y, [3, 4, 19])
+
+
+@pytest.mark.parametrize("size", [200, 500], ids=["shorter", "longer"])
+def test_a_file_that_changes_length_is_named(path, size):
+    array = raw_array(np.load(path, mmap_mode="r"))
+    array.take(np.array([19]))
+    os.truncate(path, size)
+    with pytest.raises(SourceError, match=r"x\.npy was changed after it was opened"):
+        array.take(np.array([0]))
+
+
+def test_a_file_that_is_replaced_is_named(path):
+    source = MappedSource(np.load(path, mmap_mode="r"))
+    source.check_unchanged()
+    np.save(path.with_name("other.npy"), ROWS + 1)
+    os.replace(path.with_name("other.npy"), path)
+    with pytest.raises(SourceError, match=r"x\.npy was changed"):
+        source.check_unchanged()
+
+
+def test_a_file_that_vanishes_is_named(path):
+    array = raw_array(np.load(path, mmap_mode="r"))
+    path.unlink()
+    with pytest.raises(SourceError, match=r"x\.npy cannot be read: No such file"):
+        array.take(np.array([0]))
+
+
+def test_what_cannot_be_read_row_by_row_is_refused(path, tmp_path):
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(ROWS))
+    with pytest.raises(SourceError, match=r"fortran\.npy must hold one record after the other"):
+        raw_array(np.load(tmp_path / "fortran.npy", mmap_mode="r"))
+    with pytest.raises(SourceError, match=r"x\.npy is mapped copy-on-write"):
+        raw_array(np.load(path, mmap_mode="c"))
+    with pytest.raises(SourceError, match=r"x\.npy must hold one record after the other"):
+        raw_array(np.load(path, mmap_mode="r")[::-1])

@@ -1,0 +1,64 @@
+"""Folders of .npy files, whole and in shards."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from dpvi.data.sources import SourceError, open_npy
+
+X, Y = np.arange(30.0).reshape(10, 3), np.arange(10)
+
+
+def write(folder, **arrays):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    write(tmp_path / "part-0", x=X[:6], y=Y[:6])
+    write(tmp_path / "part-1", x=X[6:6], y=Y[6:6])
+    write(tmp_path / "part-2", x=X[6:], y=Y[6:])
+    return tmp_path
+
+
+def test_shards_are_one_table(shards):
+    source = open_npy(shards)
+    assert source.num_records == 10
+    assert source.shapes["x"].shape == (10, 3)
+    for rows in (np.array([0, 5, 6, 9]), np.array([7]), np.arange(10), np.array([], np.int64)):
+        taken = source.take(rows)
+        np.testing.assert_array_equal(taken["x"], X[rows])
+        np.testing.assert_array_equal(taken["y"], Y[rows])
+
+
+def test_a_folder_without_shards(tmp_path):
+    write(tmp_path, x=X, y=Y)
+    np.testing.assert_array_equal(open_npy(tmp_path).take(np.array([8, 9]))["y"], [8, 9])
+
+
+def test_what_is_wrong_is_named(shards):
+    os.remove(shards / "part-2" / "y.npy")
+    with pytest.raises(SourceError, match=r"part-2/y\.npy is missing"):
+        open_npy(shards)
+    write(shards / "part-2", y=Y[:2])
+    with pytest.raises(SourceError, match=r"part-2: x\.npy, y\.npy must have the same number of rows"):
+        open_npy(shards)
+    write(shards / "part-2", y=Y[6:].astype(np.float32))
+    with pytest.raises(SourceError, match=r"part-2/y\.npy holds rows of float32"):
+        open_npy(shards)
+    (shards / "part-2" / "y.npy").write_bytes(b"not an array")
+    with pytest.raises(SourceError, match=r"part-2/y\.npy cannot be read as a \.npy file"):
+        open_npy(shards)
+    with pytest.raises(SourceError, match=r"nowhere must be a folder"):
+        open_npy(shards / "nowhere")
+
+
+def test_a_truncated_file_is_named(shards):
+    os.truncate(shards / "part-0" / "x.npy", 200)
+    with pytest.raises(SourceError, match=r"part-0/x\.npy"):
+        open_npy(shards)

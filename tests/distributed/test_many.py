@@ -1,0 +1,75 @@
+"""One run on several devices, and in several processes: the iterates of one, and no result without all of them."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from support.launch import launch
+from support.small_models import location_model, many_records, private_plan
+
+import dpvi
+
+NUM_RECORDS = 403
+CASE = {"num_steps": 60, "sampling_rate": 0.1, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The same run in one process, on one device."""
+    with jax.enable_x64(True):
+        plan = private_plan(CASE["num_steps"], CASE["sampling_rate"])
+        return dpvi.fit(location_model(), many_records(), plan, seed=CASE["seed"], progress=False).trace
+
+
+def assert_same_iterates(written, trace):
+    """Twelve digits of everything that a step released."""
+    np.testing.assert_allclose(written["iterates"], trace.iterates, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(written["noisy_sums"], trace.noisy_sums, rtol=1e-12, atol=1e-12)
+
+
+def test_four_devices_release_what_one_does(alone, tmp_path):
+    cases = {"run": CASE, "mapped": {**CASE, "mapped": True}, "sets": {**CASE, "num_steps": 12, "sets": 13}}
+    (ended,) = launch(tmp_path, {"devices": 4, "rows": [0, NUM_RECORDS], "cases": cases})
+    assert ended.code == 0, ended.errors
+    assert_same_iterates(ended.written["run"], alone)
+    assert_same_iterates(ended.written["mapped"], alone)
+    third = many_records().reshape(13, 31, 2)[2]
+    with jax.enable_x64(True):
+        of_set = dpvi.fit(location_model(), third, private_plan(12, 0.1), seed=2, progress=False).trace
+    np.testing.assert_allclose(ended.written["sets"]["noisy_sums"][2], of_set.noisy_sums, rtol=1e-12, atol=1e-12)
+
+
+def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone, tmp_path):
+    cases = {
+        "run": {**CASE, "mapped": True},
+        "unseeded": {**CASE, "seed": None, "mapped": True},
+        "differs": {**CASE, "seed": "own"},
+        "refused": {**CASE, "empty": 1},
+        "lost": {**CASE, "num_steps": 200, "vanish": True},
+    }
+    common = {"num_processes": 2, "cases": cases}
+    first, second = launch(
+        tmp_path,
+        {"process": 0, "rows": [0, 300], **common},
+        {"process": 1, "rows": [300, NUM_RECORDS], **common},
+    )
+    assert "run" in first.written, first.errors
+    assert_same_iterates(first.written["run"], alone)
+    assert_same_iterates(second.written["run"], alone)
+    # without a seed both have process 0's key, and it is not the key of the seed
+    np.testing.assert_array_equal(first.written["unseeded"]["noisy_sums"], second.written["unseeded"]["noisy_sums"])
+    assert not np.any(first.written["unseeded"]["noisy_sums"] == first.written["run"]["noisy_sums"])
+    # what must be the same is, or nothing runs; who refuses says why, the others say who
+    for ended in (first, second):
+        assert "these differ: seed" in str(ended.written["differs"]["error"])
+    assert "process 1 could not go on" in str(first.written["refused"]["error"])
+    assert "at least one record" in str(second.written["refused"]["error"])
+    # the second process was killed half-way: the first stops with a sentence and keeps nothing
+    assert second.code == -9
+    assert first.code != 0
+    assert "Another process of this run was lost" in first.errors
+    assert "lost" not in first.written
+    # only one of them draws a bar
+    assert "steps" in first.errors
+    assert "steps" not in second.errors

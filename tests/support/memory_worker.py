@@ -1,0 +1,33 @@
+"""A fit over a mapped file in a process of its own: ``python memory_worker.py FILE ROWS``; prints its peak memory."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+COLUMNS = 100
+
+
+def main(path: str, num_records: int) -> None:
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")
+    import numpy as np
+    from support.small_models import location_model, private_plan
+
+    import dpvi
+    from dpvi import fitting, preparation
+
+    for module in (fitting, preparation):  # plans carry any ε as a label here, as in the other tests
+        module.checked_guarantee = lambda plan: plan.guarantee
+    records = np.memmap(path, np.float32, "r", shape=(num_records, COLUMNS))
+    plan = private_plan(200, sampling_rate=300 / num_records)
+    result = dpvi.fit(location_model(COLUMNS), records, plan, progress=False)
+    assert np.isfinite(result.trace.final).all()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)  # GB: Linux counts in kB
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    main(sys.argv[1], int(sys.argv[2]))
