@@ -25,17 +25,18 @@ def scores():
 
 @pytest.fixture(scope="module")
 def result(scores):
-    driver = ScoreDriver(scores, Schedule(num_blocks=3))
+    driver = ScoreDriver(scores, Schedule(move_share=0.2, num_blocks=3, growth=1))
     return dpvi.fit(scores.model, RECORDS, SMALL, driver=driver, seed=1, progress=False)
 
 
 def test_a_run_at_a_small_budget_end_to_end():
-    """ε = 0.1: σ = 307.5, κ = 0.1, T = 10⁴ in eight blocks."""
+    """ε = 0.1: σ = 307.5, κ = 0.1, T = 10⁴ in eight blocks, each twice as long as the one before."""
     scores = ScoreModel(BERNOULLI.model, score_plan(5000))
-    driver = ScoreDriver(scores, Schedule(move_share=0))
+    driver = ScoreDriver(scores, Schedule())
     result = dpvi.fit(scores.model, RECORDS, scores.plan, driver=driver, seed=2, progress=False)
     blocks = blocks_of(result.trace)
-    assert blocks.steps.tolist() == [1250.0] * 8
+    np.testing.assert_allclose(blocks.steps, 10_000 * 2.0 ** np.arange(8) / 255, atol=1)
+    assert blocks.steps.sum() == 10_000
     posterior = result.posterior("score", scores=scores)
     mean, sd = posterior.distribution.mean[0], posterior.distribution.standard_deviations[0]
     np.testing.assert_allclose(sd, 0.058, rtol=0.05)
@@ -45,8 +46,8 @@ def test_a_run_at_a_small_budget_end_to_end():
 
 def test_moving_comes_first_and_measuring_follows_the_posterior(scores, result):
     segments = result.trace.segments
-    assert segments.start.tolist() == [0, 5, 10, 24, 37]
-    assert segments.stop.tolist() == [5, 10, 24, 37, 50]
+    assert segments.start.tolist() == [0, 5, 10, 23, 37]
+    assert segments.stop.tolist() == [5, 10, 23, 37, 50]
     assert np.isnan(segments.query[:2]).all()
     location = result.trace.iterates[5:10, :1].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(segments.query[2], location, rtol=1e-5)
@@ -59,7 +60,7 @@ def test_moving_comes_first_and_measuring_follows_the_posterior(scores, result):
 
 
 def test_a_driver_serves_one_run_after_the_other(scores, result):
-    driver = ScoreDriver(scores, Schedule(num_blocks=3))
+    driver = ScoreDriver(scores, Schedule(move_share=0.2, num_blocks=3, growth=1))
     runs = [dpvi.fit(scores.model, RECORDS, SMALL, driver=driver, seed=1, progress=False) for _ in range(2)]
     for run in runs:
         np.testing.assert_array_equal(run.trace.segments.query, result.trace.segments.query)
@@ -90,8 +91,8 @@ def test_several_draws_per_step_are_refused(scores):
 def test_without_moving_the_first_point_is_given_or_the_priors_centre(scores):
     nothing = np.full(2, np.nan)
     first = Released(0, 50, np.zeros(2), nothing, nothing[:1], nothing[:1])
-    assert ScoreDriver(scores, Schedule(move_share=0), start=np.array([0.4]))(first).query == pytest.approx([0.4])
-    assert ScoreDriver(scores, Schedule(move_share=0))(first).query == pytest.approx([0.0], abs=0.1)
+    assert ScoreDriver(scores, Schedule(), start=np.array([0.4]))(first).query == pytest.approx([0.4])
+    assert ScoreDriver(scores, Schedule())(first).query == pytest.approx([0.0], abs=0.1)
 
 
 @pytest.mark.parametrize(
