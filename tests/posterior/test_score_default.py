@@ -131,6 +131,12 @@ def test_a_private_number_of_records_for_a_generative_model():
     assert summary.lower[0] < 0.4 < summary.upper[0]
 
 
+@pytest.mark.parametrize("method", ["last", "average", "stationary", "na_dpvi"])
+def test_a_run_that_only_measured_has_no_iterates_to_read(result, method):
+    with pytest.raises(ValueError, match=r"all of its steps measured.*move_share=1"):
+        result.posterior(method)
+
+
 def test_other_estimators_move_all_the_way():
     run = dpvi.fit(logistic, table(0), regression_plan(), estimator=dpvi.Vanilla(), seed=3, progress=False)
     assert run.trace.segments is None

@@ -100,6 +100,11 @@ class Result:
             return self._default_posterior(options)
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
+        if method != "score" and not self._moved:
+            raise ValueError(
+                f"posterior({method!r}) reads iterates, and this run has none: all of its steps measured. Use "
+                "posterior(), or make a plan with schedule=dpvi.Schedule(move_share=1)."
+            )
         context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
         try:
             inspect.signature(METHODS[method]).bind(self.trace, self.family, **context, **options)
@@ -114,10 +119,15 @@ class Result:
         try:
             return self.posterior("score", **options)
         except NotConvergedError as error:
-            if not self.trace.blocks.count.sum():
-                raise  # nothing moved, so there are no iterates to turn to
+            if not self._moved:
+                raise
             warnings.warn(f"{error} This is method='stationary' instead.", FallbackWarning, stacklevel=3)
             return self.posterior("stationary")
+
+    @property
+    def _moved(self) -> bool:
+        """Whether the optimiser took any step."""
+        return bool(self.trace.blocks.count.sum())
 
     def _bijections(self) -> Any:
         if self.model is not None:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from dpvi.core.plan import Plan
@@ -18,7 +17,7 @@ from dpvi.models.generative import CovariateLaw
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.score.blocks import Blocks, blocks_of, simulation_seed
 from dpvi.posterior.score.check import check_blocks
-from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton_many
+from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton
 from dpvi.posterior.score.model import ScoreModel
 
 _NUM_LAWS = 8  # of the covariates, where they come from noisy histograms
@@ -78,11 +77,7 @@ def score_posterior(
 
 def _answers(scores: ScoreModel, blocks: Blocks, populations: Sequence[Population], seed: int) -> list[GaussNewton]:
     """One for each law that the covariates may have; those that are not found are left out, but for the first."""
-    count = len(populations)
-    repeated = Blocks(*(np.broadcast_to(part, (count, *part.shape)) for part in blocks))
-    people = jax.tree.map(lambda *parts: np.stack(parts), *populations)
-    start = np.broadcast_to(blocks.query[-1], (count, blocks.query.shape[1]))
-    first, *others = gauss_newton_many(scores, repeated, start, [seed] * count, people)
+    first = gauss_newton(scores, blocks, blocks.query[-1], seed, populations[0])
     distance = f"the last step would still move by {np.sqrt(first.decrement):.2g} standard deviations"
     if not first.usable:
         raise NotConvergedError(
@@ -95,6 +90,8 @@ def _answers(scores: ScoreModel, blocks: Blocks, populations: Sequence[Populatio
             ConvergenceWarning,
             stacklevel=5,
         )
+    # the answers lie near each other, so each but the first has a short way
+    others = [gauss_newton(scores, blocks, first.mean, seed, population) for population in populations[1:]]
     return [first, *(other for other in others if other.usable)]
 
 
