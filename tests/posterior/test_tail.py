@@ -104,3 +104,18 @@ def test_a_single_step_is_its_own_tail():
     np.testing.assert_array_equal(tail.mean, [1.0, 2.0])
     np.testing.assert_array_equal(tail.variance, [0.0, 0.0])
     assert not tail.converged.any()
+
+
+def test_relative_drift_has_no_unit():
+    """A small trend is a trend: the absolute threshold would average over all of it."""
+    random, time = np.random.default_rng(3), np.linspace(0, 1, 400)
+    noise = random.normal(size=400)
+    settling = np.where(time < 0.5, 20 * (0.5 - time), 0.0) + noise
+    rows = np.column_stack([noise, 30 * time + noise, settling])
+    large, small = (converged_tail(trace_of(scale * rows), 1.0, relative=True) for scale in (1.0, 1e-3))
+    np.testing.assert_array_equal(large.fraction, small.fraction)
+    np.testing.assert_array_equal(small.converged, [True, small.converged[1], True])
+    assert small.fraction[0] == 1
+    assert small.fraction[1] <= 0.1
+    assert 0.3 < small.fraction[2] < 0.7
+    assert np.all(converged_tail(trace_of(1e-3 * rows)).fraction == 1)

@@ -17,7 +17,7 @@ from dpvi.core.trace import Trace
 from dpvi.families.guide import GuideFamily
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.posterior import Posterior, Summary, given_or_fresh_key
-from dpvi.posterior.tail import settled_tail
+from dpvi.posterior.tail import converged_tail
 
 METHODS = ("average", "last")
 
@@ -99,7 +99,7 @@ def guided_posterior(
     model: Any,
     guarantee: Guarantee,
     method: str,
-    slope_threshold: float = 0.05,
+    slope_threshold: float = 1.0,
 ) -> GuidePosterior:
     """The guide at the averaged parameters, or at those of the last step.
 
@@ -110,7 +110,8 @@ def guided_posterior(
     method
         ``"average"``: each entry of ξ averaged over its converged tail; ``"last"``: the last iterate as it is.
     slope_threshold
-        Largest drift over a tail, in units of ξ.
+        Largest drift over a tail, in standard deviations of the parameter over that tail. Parameters of networks have
+        no unit of their own, and of thousands some always drift: those are averaged over the last twentieth.
     """
     if method not in METHODS:
         raise ValueError(
@@ -118,6 +119,6 @@ def guided_posterior(
             "by the privacy noise; use method='average', the default, or 'last', or fit without a guide."
         )
     assert family.bound is model
-    xi = settled_tail(trace, slope_threshold).mean if method == "average" else trace.final
+    xi = converged_tail(trace, slope_threshold, relative=True).mean if method == "average" else trace.final
     point = jnp.asarray(np.asarray(xi).astype(trace.final.dtype))
     return GuidePosterior(GuideDistribution(family, point), model, method, guarantee)

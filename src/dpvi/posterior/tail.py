@@ -26,7 +26,9 @@ class Tail(NamedTuple):
     converged: np.ndarray  # (p,), False where no tail passed and the shortest was taken
 
 
-def converged_tail(trace: Trace, slope_threshold: float = 0.05, num_candidates: int = 20) -> Tail:
+def converged_tail(
+    trace: Trace, slope_threshold: float = 0.05, num_candidates: int = 20, relative: bool = False
+) -> Tail:
     """The longest tail of each parameter whose drift is below ``slope_threshold``.
 
     Parameters
@@ -34,7 +36,8 @@ def converged_tail(trace: Trace, slope_threshold: float = 0.05, num_candidates: 
     trace
         A run's trace.
     slope_threshold
-        Largest drift over a tail, in unconstrained parameter units; the paper uses 0.05.
+        Largest drift over a tail, in unconstrained parameter units; the paper uses 0.05. With ``relative``, in standard
+        deviations of the parameter over the tail: a line without noise has √12.
     num_candidates
         How many starting points are tried, evenly spread over the run; the last leaves 1/num_candidates of it.
     """
@@ -47,7 +50,8 @@ def converged_tail(trace: Trace, slope_threshold: float = 0.05, num_candidates: 
             "The trace holds no step at which the variational parameters moved, so there is nothing to average."
         )
     tails = [_tail_statistics(trace.blocks, start) for start in starts]
-    passed = np.array([np.abs(slope) < slope_threshold for _, _, slope, _ in tails])
+    units = [np.sqrt(variance) if relative else 1.0 for _, variance, _, _ in tails]
+    passed = np.array([np.abs(tail[2]) <= slope_threshold * unit for tail, unit in zip(tails, units, strict=True)])
     converged = np.asarray(passed.any(axis=0))
     chosen = np.where(converged, passed.argmax(axis=0), len(starts) - 1)
     columns = np.arange(passed.shape[1])
