@@ -56,7 +56,7 @@ def score_plan(settings: Settings, epsilon: float) -> Plan:
 
 
 def fit_score(settings: Settings, problem: Any, plan: Plan, seeds: Sequence[int]) -> list[Any]:
-    """All defaults: aligned gradients, Adam for a fifth of the steps, then eight blocks of measuring."""
+    """All defaults: eight blocks of measuring, each twice as long as the one before."""
     from experiments.adult_calibration.methods import fit_seeds
 
     return fit_seeds(problem, plan, seeds)

@@ -127,9 +127,9 @@ def _aligned(group: Group, plan: Plan, optimizer: optax.GradientTransformation) 
 
 
 def score_run(group: Group, *, histograms: bool = False) -> list[Result]:
-    """The default of this library at the stated ε: aligned gradients, Adam, then measuring at frozen points.
+    """The default of this library at the stated ε: measuring at frozen points, in blocks that double.
 
-    It starts where ``fit`` does by default; the paper's starts belong to the paper's step sizes. The number of
+    It starts at the prior's centre; the paper's starts belong to the paper's step sizes. The number of
     records is public, as in the other runs. Covariates follow the law that the problem declares or, with
     ``histograms``, what a twentieth of the budget buys.
     """
