@@ -82,7 +82,7 @@ def coverage_section(content: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"One coefficient's share has a standard error of {error:.1f} points at {100 * LEVEL:.0f} %. "
-        f"{len(rows)} cohorts took {seconds:.0f} s on {content['machine']}, compiling included.",
+        f"{len(rows)} cohorts took {seconds:.0f} s, compiling included, on whatever machines they were run.",
         "",
     ]
 
