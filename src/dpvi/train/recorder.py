@@ -65,10 +65,12 @@ def _added(values: jax.Array) -> jax.Array:
 
 
 def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, stride: int) -> Totals:
-    """Float64 sums of every ``stride``-th of rows ``start`` to ``stop`` of one lane."""
-    index = jnp.arange(rows.iterate.shape[0])[::stride]
+    """Float64 sums over one lane of rows ``start`` to ``stop``, those whose step is a multiple of ``stride``."""
+    length = rows.iterate.shape[0]
+    index = -base % stride + stride * jnp.arange(-(-length // stride))
     mask = ((index >= start) & (index < stop)).astype(jnp.float64)
-    phi, query, noisy, gradient = (mask[:, None] * part[::stride].astype(jnp.float64) for part in rows[:4])
+    chosen = rows[:4] if stride == 1 else [jnp.take(part, index, axis=0, mode="clip") for part in rows[:4]]
+    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in chosen)
     time = mask * (base + index).astype(jnp.float64)
 
     def by_block(values: jax.Array) -> jax.Array:
@@ -147,10 +149,13 @@ class _Groups:
 
 
 def _stride(layout: Layout, num_parameters: int) -> int:
-    """One step in so many is added up: a power of two that blocks which a chunk covers whole hold whole."""
-    wanted = min(max(1, num_parameters // _SUMMED_PARAMETERS), layout.block_length)
-    stride = 1
-    while 2 * stride <= wanted and (layout.blocks_per_chunk == 1 or layout.block_length % (2 * stride) == 0):
+    """One step in so many is added up: a power of two that divides the length of a block.
+
+    Which steps are in a sum shows in the trace, so it must not depend on the length of chunks, which depends on the
+    number of records.
+    """
+    wanted, stride = num_parameters // _SUMMED_PARAMETERS, 1
+    while 2 * stride <= wanted and layout.block_length % (2 * stride) == 0:
         stride *= 2
     return stride
 
@@ -191,7 +196,7 @@ class Recorder:
         base = chunk * self.layout.chunk_length
         self._keep_rows(rows, base, start, stop)
         totals = None
-        if chunk % max(1, self._stride // self.layout.chunk_length) == 0:
+        if -(base + start) % self._stride < stop - start:  # some step here is added up
             totals = self._sum(rows, base, start, stop, moving)
         step = base + stop
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
@@ -202,10 +207,9 @@ class Recorder:
         return totals
 
     def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Totals:
-        stride = min(self._stride, self.layout.chunk_length)
         with jax.enable_x64(True):
             blocks, lanes = self.layout.blocks_per_chunk, self.lanes is not None
-            totals = _all_totals(rows, base, start, stop, blocks, self._wanted, lanes, stride)
+            totals = _all_totals(rows, base, start, stop, blocks, self._wanted, lanes, self._stride)
             kept = totals if moving else _motionless(totals)
             self._open = kept if self._open is None else _add(self._open, kept)
         return totals
