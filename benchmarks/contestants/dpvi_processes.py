@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ import optax
 from harness.problem import Problem, records
 
 import dpvi
-from contestants.dpvi_step import make_plan, model
+from contestants.dpvi_step import make_plan, model, seconds_per_step
 from dpvi.data.records import structure_of
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import make_shards
@@ -60,7 +59,4 @@ def compiled(problem: Problem, num_steps: int) -> Callable[[], Any]:
 
 def run(problem: Problem, num_steps: int) -> float:
     """Seconds per step of one whole run; compiled by the first call."""
-    fit = compiled(problem, num_steps)
-    start = time.perf_counter()
-    fit()
-    return (time.perf_counter() - start) / num_steps
+    return seconds_per_step(compiled(problem, num_steps), num_steps)

@@ -70,7 +70,11 @@ def compiled(problem: Problem, num_steps: int) -> Callable[[], Any]:
 
 def run(problem: Problem, num_steps: int) -> float:
     """Seconds per step of one whole run; compiled by the first call."""
-    fit = compiled(problem, num_steps)
+    return seconds_per_step(compiled(problem, num_steps), num_steps)
+
+
+def seconds_per_step(fit: Callable[[], Any], num_steps: int) -> float:
+    """Of one call of a compiled run."""
     start = time.perf_counter()
     fit()
     return (time.perf_counter() - start) / num_steps
