@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
+
 import jax
 import numpy as np
 import numpyro
@@ -15,6 +18,7 @@ from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.core.validation import FallbackWarning
 from dpvi.posterior.result import METHODS
 from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, blocks_of, gauss_newton
+from dpvi.posterior.score.check import BlockCheck
 
 TRUTH = np.array([0.8, -0.5, 0.3])
 COLUMNS = (dpvi.Numeric(-4, 4), dpvi.Numeric(-4, 4), dpvi.Constant())
@@ -135,6 +139,25 @@ def test_a_private_number_of_records_for_a_generative_model():
 def test_a_run_that_only_measured_has_no_iterates_to_read(result, method):
     with pytest.raises(ValueError, match=r"all of its steps measured.*move_share=1"):
         result.posterior(method)
+
+
+@pytest.mark.parametrize("fitting", [0, 5, 8, None])
+def test_the_model_is_in_doubt_only_where_no_law_of_its_covariates_fits(result, monkeypatch, fitting):
+    """Laws drawn at random contradict the blocks of a right model, too."""
+    calls = itertools.count()
+    outcome = BlockCheck(99.0, 1, 0.0, 1.0, 0.0, "does not fit.")
+
+    def check(*_, **__):
+        return outcome._replace(message=None) if next(calls) == fitting else outcome
+
+    monkeypatch.setattr(importlib.import_module("dpvi.posterior.score.score_posterior"), "check_blocks", check)
+    if fitting is None:
+        with pytest.warns(UserWarning, match="does not fit"):
+            result.posterior()
+        assert next(calls) == 9
+    else:
+        result.posterior()
+        assert next(calls) == fitting + 1
 
 
 def test_other_estimators_move_all_the_way():
