@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
 
+# the tests of a file share fits and compiled programs, so they stay together
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
