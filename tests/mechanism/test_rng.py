@@ -9,7 +9,8 @@ import pytest
 import scipy.special
 from support.statistics import assert_normal
 
-from dpvi.mechanism.rng import normals_from_words, root_key, step_words, streams
+from dpvi.mechanism.normals import normals_from_words
+from dpvi.mechanism.rng import root_key, step_words, streams
 
 
 def data_of(key: jax.Array) -> bytes:

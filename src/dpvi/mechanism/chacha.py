@@ -15,12 +15,15 @@ Y. Nir, A. Langley, *ChaCha20 and Poly1305 for IETF Protocols*, RFC 8439, 2018.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
+
+from dpvi.mechanism import chacha_kernel
 
 KEY_WORDS = 8
 BLOCK_WORDS = 16
@@ -68,16 +71,25 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
     -------
     ``uint32`` of shape ``(16, *counters.shape)``: words first, so that a loop over rounds runs on long vectors.
     """
+    return jnp.stack(_permuted(_initial([key[..., i] for i in range(KEY_WORDS)], counters, nonce)))
+
+
+def _initial(
+    key: Sequence[jax.Array], counters: jax.Array, nonce: tuple[int | jax.Array, ...]
+) -> tuple[jax.Array, ...]:
     zero = jnp.zeros_like(counters)
-    initial = (
+    return (
         *(zero + np.uint32(word) for word in _CONSTANTS),
-        *(zero + key[..., i] for i in range(KEY_WORDS)),
+        *(zero + word for word in key),
         counters,
         *(zero + jnp.asarray(word, jnp.uint32) for word in nonce),
     )
+
+
+def _permuted(initial: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     # A loop, not an unrolled cipher: unrolled it takes 17 s to compile and runs no faster.
     final = jax.lax.fori_loop(0, 10, _double_round, initial)
-    return jnp.stack([a + b for a, b in zip(initial, final, strict=True)])
+    return tuple(a + b for a, b in zip(initial, final, strict=True))
 
 
 def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part: jax.Array | int = 0) -> jax.Array:
@@ -89,11 +101,22 @@ def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part:
     """
     num_blocks = -(-num_words // BLOCK_WORDS)
     shape = (*key.shape[:-1], messages.shape[0])
-    counters = jnp.arange(num_blocks, dtype=jnp.uint32).reshape(-1, *[1] * len(shape))
-    blocks = chacha20_blocks(
-        key[..., None, :], jnp.broadcast_to(counters, (num_blocks, *shape)), (_MESSAGE, messages, part)
-    )
+    keys = jnp.broadcast_to(key[..., None, :], (*shape, KEY_WORDS)).reshape(-1, KEY_WORDS)
+    numbers = jnp.broadcast_to(messages.astype(jnp.uint32), shape).reshape(-1)
+    in_one_kernel = num_blocks >= chacha_kernel.FEWEST_BLOCKS and chacha_kernel.works(_kernel_blocks, _message_blocks)
+    blocks = (_kernel_blocks if in_one_kernel else _message_blocks)(keys, numbers, jnp.uint32(part), num_blocks)
     return blocks.reshape(BLOCK_WORDS * num_blocks, *shape)[:num_words]
+
+
+def _message_blocks(keys: jax.Array, messages: jax.Array, part: jax.Array, num_blocks: int) -> jax.Array:
+    """(16, num_blocks, messages), with a key for each message."""
+    counters = jnp.arange(num_blocks, dtype=jnp.uint32)[:, None]
+    shape = (num_blocks, messages.shape[0])
+    return chacha20_blocks(keys, jnp.broadcast_to(counters, shape), (_MESSAGE, messages, part))
+
+
+def _kernel_blocks(keys: jax.Array, messages: jax.Array, part: jax.Array, num_blocks: int) -> jax.Array:
+    return chacha_kernel.message_blocks(_initial, _permuted, keys, messages, part, num_blocks, _MESSAGE)
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Where randomness comes from: one root key, three streams that never share, and normals without holes.
+"""Where randomness comes from: one root key, three streams that never share.
 
 The words of a step are a function of (root key, stream, step, part) alone. They do not depend on how steps are grouped
 into chunks, on the device or on what else was drawn, and no word is ever used for two things.
@@ -16,6 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.mechanism.chacha import KEY_WORDS, chacha20, chacha20_messages
+from dpvi.mechanism.normals import normals_from_words
+
+_PART_SIZE = 2**15
 
 
 class Streams(NamedTuple):
@@ -79,16 +82,22 @@ def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Ar
     return chacha20_messages(jax.random.key_data(stream), steps, num_words, part)
 
 
-def normals_from_words(words: jax.Array) -> jax.Array:
-    """Standard normals from pairs of 32-bit words by inversion of a 53-bit uniform; needs 64-bit mode.
+def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
+    """``size`` standard normals for each of ``steps``: (..., len(steps), size), with the axes of ``stream`` in front.
 
-    ``words`` has shape (2 n, ...); the result is float64 of shape (n, ...). A float32 generator has only 2²³
-    distinct values and no tail beyond 5.4 standard deviations; this one has 2⁵³ and reaches 8.2.
+    Many normals are drawn in parts of equal length, the words of each under a part number of its own, because a
+    processor is several times as fast on words that stay in its cache; needs 64-bit mode.
     """
-    size = words.shape[0] // 2
-    high, low = words[:size], words[size:] >> np.uint32(11)
-    # one bit is the sign and 52 bits a uniform below ½, where float64 holds every midpoint: near 1 the last midpoint
-    # would round to 1 and its normal to infinity
-    count = (high & np.uint32(0x7FFFFFFF)).astype(jnp.float64) * 2.0**21 + low.astype(jnp.float64)
-    below_zero = jax.scipy.special.ndtri((count + 0.5) * 2.0**-53)
-    return jnp.where(high >> np.uint32(31) == 0, below_zero, -below_zero)
+    num_parts = max(1, -(-size // _PART_SIZE))
+    part_size = -(-size // num_parts)
+
+    def one(part: jax.Array | int) -> jax.Array:
+        words = step_words(stream, steps, 2 * part_size, part)
+        return jnp.moveaxis(normals_from_words(words).astype(dtype), 0, -1)
+
+    if num_parts == 1:
+        return one(0)
+    parts = jnp.arange(num_parts, dtype=jnp.uint32)
+    # one after the other only where there is a cache to stay in: an accelerator wants all of them at once
+    drawn = jax.lax.map(one, parts) if jax.default_backend() == "cpu" else jax.vmap(one)(parts)
+    return jnp.moveaxis(drawn, 0, -2).reshape(*drawn.shape[1:-1], num_parts * part_size)[..., :size]

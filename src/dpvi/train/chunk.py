@@ -22,6 +22,7 @@ _CHUNK_BYTES = 2**26
 _ACCELERATOR_CHUNK_BYTES = 2**30  # where starting a program costs more than the memory it may use
 _FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 10, 2**28, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
+SUMMED_PARAMETERS = 2**14  # how many, on average, a trace adds up at a step: of networks, one step in several
 
 
 class Layout(NamedTuple):
@@ -61,7 +62,8 @@ def on_host() -> bool:
 def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
-    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too.
+    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too, and long ones, so
+    that each holds a step that is added up.
 
     The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
     depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
@@ -69,7 +71,7 @@ def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) ->
     limit = _CHUNK_BYTES if on_host() else _ACCELERATOR_CHUNK_BYTES
     target = max(1, min(_MAX_CHUNK, limit // max(bytes_per_step, 1)))
     blocks = min(MIN_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_SUMS_PER_PARAMETER * num_parameters)))
-    block = _round_down(max(1, num_steps // blocks))
+    block = _round_down(max(1, num_steps // blocks, num_parameters // SUMMED_PARAMETERS))
     if block <= target:
         # chunks of equal length, so that little of what the last one draws goes unused
         num_chunks = -(-num_steps // (target // block * block))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
 from dpvi.data.sharding import Shards, one_window_is_enough
-from dpvi.mechanism.rng import Streams, normals_from_words, step_words
+from dpvi.mechanism.rng import Streams, step_normals, step_words
 
 
 class Draws(NamedTuple):
@@ -42,17 +42,17 @@ def make_draws(
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
         words = _pass_words(sampler, streams.sampling, steps, 0)
-        noise = normals_from_words(step_words(streams.noise, steps, 2 * noise_size)).astype(dtype)
+        noise = step_normals(streams.noise, steps, noise_size, dtype)
         etas = jax.vmap(one_eta, (None, 0))
         eta = (jax.vmap(etas, (0, None)) if streams.model.ndim else etas)(streams.model, steps)
         if sampler.takes_all:
-            nobody = jnp.zeros((*noise.shape[1:], 0), jnp.int32)
-            return Draws(nobody, jnp.moveaxis(noise, 0, -1), eta), jnp.asarray(True)
+            nobody = jnp.zeros((*noise.shape[:-1], 0), jnp.int32)
+            return Draws(nobody, noise, eta), jnp.asarray(True)
         sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
         complete = jnp.all(is_complete(sampler, sampled[-1]))
         if shards is not None:  # known of every device on each of them, so that all run the same program
             complete = complete & one_window_is_enough(shards, sampled)
-        return Draws(jnp.moveaxis(sampled, 0, -1), jnp.moveaxis(noise, 0, -1), eta), complete
+        return Draws(jnp.moveaxis(sampled, 0, -1), noise, eta), complete
 
     return draw
 
