@@ -84,6 +84,14 @@ def clip_norms(problem: Problem) -> dict[str, dict[str, float]]:
     }
 
 
+def load_clip_norms(path: Path, problem: Problem) -> dict[str, dict[str, float]]:
+    """Those of another study of the same data: they depend on nothing else, and take as long as thousands of steps."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if stored["data"] != problem.name:
+        raise ValueError(f"{path} has clip norms for {stored['data']}, the study is of {problem.name}; leave them out.")
+    return stored["clip_norms"]
+
+
 def with_clip_norm(plan: Plan, clip_norm: float) -> Plan:
     """The same plan at another clip norm: its noise is relative to it."""
     return replace(plan, releases=(replace(plan.gradients, clip_norm=clip_norm),))

@@ -100,8 +100,11 @@ class Settings:
 SIZES: Mapping[str, Settings] = {
     "full": Settings(),
     "gpu": Settings(
-        run_lengths=(20_000, 100_000, 200_000),
-        downstream_steps=100_000,
+        learning_rate=5e-3,
+        num_steps=20_000,
+        run_lengths=(4_000, 10_000, 20_000, 40_000),
+        census_steps=20_000,
+        downstream_steps=20_000,
         num_starts=2,
         runs_per_start=5,
         num_datasets=50,

@@ -236,6 +236,9 @@ def test_the_full_rank_command_writes_its_files(tmp_path, monkeypatch):
     content = check_files(tmp_path, {"predictive.png"})
     assert [row["method"] for row in content["cells"]] == ["vanilla", "aligned", "low_rank"]
     assert all(score < row["nonprivate_score"] for row in content["cells"] for score in row["scores"])
+    joined = tmp_path / "joined"
+    full_rank_command.main(["--quick", "--output", str(joined), "--join", str(tmp_path)])
+    assert check_files(joined, {"predictive.png"}) == content
 
 
 def test_the_gradient_scales_command_sees_what_the_paper_sees(tmp_path, monkeypatch):
