@@ -27,6 +27,7 @@ from dpvi.mechanism import chacha_kernel
 
 KEY_WORDS = 8
 BLOCK_WORDS = 16
+LONG_MESSAGE = BLOCK_WORDS * chacha_kernel.LANES
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 _BITS, _SPLIT, _FOLD, _SEED, _MESSAGE = 1, 2, 3, 4, 5  # first nonce word: what a block is for
 
@@ -101,22 +102,35 @@ def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part:
     """
     num_blocks = -(-num_words // BLOCK_WORDS)
     shape = (*key.shape[:-1], messages.shape[0])
-    keys = jnp.broadcast_to(key[..., None, :], (*shape, KEY_WORDS)).reshape(-1, KEY_WORDS)
-    numbers = jnp.broadcast_to(messages.astype(jnp.uint32), shape).reshape(-1)
-    in_one_kernel = num_blocks >= chacha_kernel.FEWEST_BLOCKS and chacha_kernel.works(_kernel_blocks, _message_blocks)
-    blocks = (_kernel_blocks if in_one_kernel else _message_blocks)(keys, numbers, jnp.uint32(part), num_blocks)
+    counters = jnp.arange(num_blocks, dtype=jnp.uint32).reshape(-1, *[1] * len(shape))
+    blocks = chacha20_blocks(
+        key[..., None, :], jnp.broadcast_to(counters, (num_blocks, *shape)), (_MESSAGE, messages, part)
+    )
     return blocks.reshape(BLOCK_WORDS * num_blocks, *shape)[:num_words]
 
 
-def _message_blocks(keys: jax.Array, messages: jax.Array, part: jax.Array, num_blocks: int) -> jax.Array:
-    """(16, num_blocks, messages), with a key for each message."""
-    counters = jnp.arange(num_blocks, dtype=jnp.uint32)[:, None]
-    shape = (num_blocks, messages.shape[0])
-    return chacha20_blocks(keys, jnp.broadcast_to(counters, shape), (_MESSAGE, messages, part))
+def chacha20_long_messages(keys: jax.Array, messages: jax.Array, parts: jax.Array, num_words: int) -> jax.Array:
+    """The words of :func:`chacha20_messages`, a row for each message: shape (len(messages), num_words).
+
+    For accelerators and messages of many words, as many as a multiple of :data:`LONG_MESSAGE`. Here every message has a
+    key, (len(messages), 8), and a part of its own.
+    """
+    if num_words % LONG_MESSAGE:
+        raise ValueError(f"num_words must be a multiple of {LONG_MESSAGE}, got {num_words}.")
+    in_one_kernel = chacha_kernel.works(_kernel_rows, _plain_rows)
+    rows = (_kernel_rows if in_one_kernel else _plain_rows)(keys, messages, parts, num_words // BLOCK_WORDS)
+    return rows.reshape(-1, num_words)
 
 
-def _kernel_blocks(keys: jax.Array, messages: jax.Array, part: jax.Array, num_blocks: int) -> jax.Array:
-    return chacha_kernel.message_blocks(_initial, _permuted, keys, messages, part, num_blocks, _MESSAGE)
+def _plain_rows(keys: jax.Array, messages: jax.Array, parts: jax.Array, num_blocks: int) -> jax.Array:
+    """(messages, 16, num_blocks)."""
+    counters = jnp.broadcast_to(jnp.arange(num_blocks, dtype=jnp.uint32), (messages.shape[0], num_blocks))
+    blocks = chacha20_blocks(keys[:, None, :], counters, (_MESSAGE, messages[:, None], parts[:, None]))
+    return jnp.moveaxis(blocks, 0, 1)
+
+
+def _kernel_rows(keys: jax.Array, messages: jax.Array, parts: jax.Array, num_blocks: int) -> jax.Array:
+    return chacha_kernel.message_blocks(_initial, _permuted, keys, messages, parts, num_blocks, _MESSAGE)
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:

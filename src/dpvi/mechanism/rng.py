@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.mechanism.chacha import KEY_WORDS, chacha20, chacha20_messages
+from dpvi.mechanism.chacha import KEY_WORDS, LONG_MESSAGE, chacha20, chacha20_long_messages, chacha20_messages
 from dpvi.mechanism.normals import normals_from_words
 
-_PART_SIZE = 2**15
+_PART_SIZE = 8 * LONG_MESSAGE  # of normals, from two words each
 
 
 class Streams(NamedTuple):
@@ -85,19 +85,30 @@ def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Ar
 def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
     """``size`` standard normals for each of ``steps``: (..., len(steps), size), with the axes of ``stream`` in front.
 
-    Many normals are drawn in parts of equal length, the words of each under a part number of its own, because a
-    processor is several times as fast on words that stay in its cache; needs 64-bit mode.
+    A few normals come from the words of one message, many from messages of :data:`_PART_SIZE` normals each, numbered as
+    parts of the step; needs 64-bit mode.
     """
-    num_parts = max(1, -(-size // _PART_SIZE))
-    part_size = -(-size // num_parts)
+    if size <= _PART_SIZE:
+        return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)).astype(dtype), 0, -1)
+    parts = jnp.arange(-(-size // _PART_SIZE), dtype=jnp.uint32)
+    drawn = (_part_by_part if jax.default_backend() == "cpu" else _all_parts)(stream, steps, parts, dtype)
+    return drawn.reshape(*drawn.shape[:-2], -1)[..., :size]
 
-    def one(part: jax.Array | int) -> jax.Array:
-        words = step_words(stream, steps, 2 * part_size, part)
-        return jnp.moveaxis(normals_from_words(words).astype(dtype), 0, -1)
 
-    if num_parts == 1:
-        return one(0)
-    parts = jnp.arange(num_parts, dtype=jnp.uint32)
-    # one after the other only where there is a cache to stay in: an accelerator wants all of them at once
-    drawn = jax.lax.map(one, parts) if jax.default_backend() == "cpu" else jax.vmap(one)(parts)
-    return jnp.moveaxis(drawn, 0, -2).reshape(*drawn.shape[1:-1], num_parts * part_size)[..., :size]
+def _part_by_part(stream: jax.Array, steps: jax.Array, parts: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """A part after the other: a processor is several times as fast on words that stay in its cache."""
+
+    def one(part: jax.Array) -> jax.Array:
+        return normals_from_words(step_words(stream, steps, 2 * _PART_SIZE, part)).astype(dtype)
+
+    return jnp.moveaxis(jax.lax.map(one, parts), (0, 1), (-2, -1))
+
+
+def _all_parts(stream: jax.Array, steps: jax.Array, parts: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """All of them at once, in the order in which they lie in memory, for accelerators."""
+    shape = (*stream.shape, steps.shape[0], parts.shape[0])
+    keys = jnp.broadcast_to(jax.random.key_data(stream)[..., None, None, :], (*shape, KEY_WORDS))
+    messages = jnp.broadcast_to(steps.astype(jnp.uint32)[:, None], shape).reshape(-1)
+    rows = (keys.reshape(-1, KEY_WORDS), messages, jnp.broadcast_to(parts, shape).reshape(-1))
+    words = chacha20_long_messages(*rows, 2 * _PART_SIZE)
+    return normals_from_words(words, axis=1).astype(dtype).reshape(*shape, _PART_SIZE)

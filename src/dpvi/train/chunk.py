@@ -19,8 +19,8 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
-_ACCELERATOR_CHUNK_BYTES = 2**30  # where starting a program costs more than the memory it may use
-_FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 10, 2**28, 8 * 6  # float64 sums of BlockSums
+_ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the memory it may use
+_FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 4, 2**27, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
 SUMMED_PARAMETERS = 2**14  # how many, on average, a trace adds up at a step: of networks, one step in several
 

@@ -136,9 +136,8 @@ def _motionless(totals: Totals) -> Totals:
 class _Coming(NamedTuple):
     """Rows on their way to the host."""
 
-    target: int  # index of the first among all that are kept
-    count: int
-    first: int  # where they begin in `parts`
+    target: slice  # among all that are kept
+    source: slice  # in `parts`
     parts: list[jax.Array]
 
 
@@ -246,14 +245,14 @@ class Recorder:
         parts = [rows.iterate, rows.query, rows.noisy_sum]
         if self.thinning > 1:
             parts, first = [_thin(part, first, self.thinning) for part in parts], 0
-        self._coming = _Coming(target, count, first, _sent(parts))
+        self._coming = _Coming(slice(target, target + count), slice(first, first + count), _sent(parts))
 
     def _store_rows(self) -> None:
         if self._coming is None:
             return
-        target, count, first, parts = self._coming
+        target, source, parts = self._coming
         for store, part in zip((self._iterates, self._queries, self._noisy_sums), parts, strict=True):
-            store[:, target : target + count] = np.asarray(part)[..., first : first + count, :]
+            store[:, target] = np.asarray(part)[..., source, :]
         self._coming = None
 
     def _fetch(self) -> None:
