@@ -155,7 +155,7 @@ def test_microbatches_change_nothing(microbatch_size):
     whole = clip_and_count(network, params, records, included, 0.5)
     parts = clip_and_count(network, params, records, included, 0.5, microbatch_size=microbatch_size)
     np.testing.assert_allclose(parts.total.value, whole.total.value, rtol=1e-13, atol=1e-14)
-    assert float(parts.centred_count) == float(whole.centred_count)
+    assert float(parts.centred_count.value) == float(whole.centred_count.value)
 
 
 @pytest.mark.parametrize("microbatch_size", [0, -1, 2.0, True])
@@ -199,7 +199,7 @@ def test_a_layer_that_cuts_through_a_matrix():
     np.testing.assert_allclose(summed.total.value, jnp.concatenate(parts), rtol=1e-11, atol=1e-13)
     formed = bounded_sum_and_count(rows, everyone, 1e9, layers=layers)
     np.testing.assert_allclose(summed.total.value, formed.total.value, rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(summed.centred_count, formed.centred_count, rtol=1e-11)
+    np.testing.assert_allclose(summed.centred_count.value, formed.centred_count.value, rtol=1e-11)
 
 
 def test_the_count_of_unclipped_records():
@@ -211,19 +211,19 @@ def test_the_count_of_unclipped_records():
     clip_norm = float(jnp.sort(norms[:8])[1] + jnp.sort(norms[:8])[2]) / 2  # two of eight are shorter, by far
     for given_as in (clip_norm, jnp.asarray(clip_norm)):
         counted = clip_and_count(network, params, records, included, given_as)
-        assert float(counted.centred_count) == 2 / 2 - 6 / 2
+        assert float(counted.centred_count.value) == 2 / 2 - 6 / 2
     for near in (float(jnp.sort(norms)[4]), jnp.sort(norms)[4]):  # where a record counts for a part, either way
-        counted = clip_and_count(network, params, records, included, near).centred_count
-        formed = bounded_sum_and_count(norms[:, None], included, near).centred_count
+        counted = clip_and_count(network, params, records, included, near).centred_count.value
+        formed = bounded_sum_and_count(norms[:, None], included, near).centred_count.value
         np.testing.assert_allclose(counted, formed, rtol=0, atol=1e-3)
     everyone = clip_and_count(network, params, records, included, float("inf"))
-    assert float(everyone.centred_count) == 4
+    assert float(everyone.centred_count.value) == 4
 
 
 def test_a_broken_record_counts_as_clipped():
     params, records = network_and_records()
     counted = clip_and_count(network, params, records.at[1].set(jnp.nan), jnp.arange(11) < 2, 1e6)
-    assert float(counted.centred_count) == 0
+    assert float(counted.centred_count.value) == 0
 
 
 def widest(jaxpr) -> int:
