@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +30,16 @@ def test_a_large_batch_in_small_parts_is_added_as_precisely_as_in_one():
     plan = private_plan(1, sampling_rate=1.0, clip_norm=1.0)
     sampler = poisson_sampler(NUM_RECORDS, 1.0)
     algorithm = Algorithm(model, MeanField(), Aligned(), optax.sgd(0.01), plan, sampler, microbatch_size=250)
-    rows = np.abs(np.random.default_rng(4).normal(size=(NUM_RECORDS, 2))).astype(np.float32) + 2  # clipped, all of them
-    shorter = np.concatenate([rows[1:], rows[-1:]])
     xi, eta = MeanField().initial(jnp.zeros(2)), jnp.zeros((1, 2))
 
-    def change(algorithm: Algorithm) -> float:
-        """By how much the sum moves when the first record leaves."""
+    def error(algorithm: Algorithm) -> float:
+        """How far from C the sum moves when the first record leaves: the largest of four, each of them random."""
         summed = jax.jit(clipped_sum(algorithm, xi, eta, eta, False))
+        return max(abs(change(summed, seed) - 1) for seed in range(4))
+
+    def change(summed: Any, seed: int) -> float:
+        rows = np.abs(np.random.default_rng(seed).normal(size=(NUM_RECORDS, 2))).astype(np.float32) + 2  # all clipped
+        shorter = np.concatenate([rows[1:], rows[-1:]])
         included = jnp.arange(NUM_RECORDS) < NUM_RECORDS - 1
         totals = (
             summed(jnp.asarray(rows), jnp.ones(NUM_RECORDS, bool)).total,
@@ -44,6 +48,6 @@ def test_a_large_batch_in_small_parts_is_added_as_precisely_as_in_one():
         before, after = (np.float64(total.high) + np.float64(total.low) for total in totals)
         return float(np.linalg.norm(before - after))
 
-    assert 1 - 1e-5 < change(algorithm) < 1 + 1e-6
+    assert error(algorithm) < 2e-6  # of which 5e-7 is the slack of the clip
     # the named wrong answer: a part decides by its own size
-    assert abs(change(replace(algorithm, sampler=poisson_sampler(250, 1.0))) - 1) > 2e-5
+    assert error(replace(algorithm, sampler=poisson_sampler(250, 1.0))) > 3e-5

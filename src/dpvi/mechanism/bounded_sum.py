@@ -11,8 +11,8 @@ from dpvi.core.clip import clip_ratio
 from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.quantile_clipping import unclipped
 
-# Up to here rounding errors of a plain sum, which move when a record leaves, stay below 1e-4 C. Double precision would
-# have none to speak of, and make a step of 300 records and 1,000 columns a fifth slower.
+# Up to here rounding errors of a plain sum, which move when a record leaves, are far below C. Double precision has none
+# to speak of, but would cost small batches of many columns a good part of a step.
 _PLAIN_ROWS = 512
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -79,9 +79,9 @@ def bounded_sum(
     that layer's), up to rounding: when a record leaves, all later ones move up a slot, where partial sums, and in the
     last digit their own clip factors, round differently. More than 512 rows are added in double precision: in float32
     runs products are then exact and n additions move the sum by at most n² 2⁻⁵² of the clip norm, 2e-4 for 10⁶ rows if
-    all errors conspired; measured, no excess was left of it at any size (``benchmarks/rounding.py``). Up to 512 rows
-    are added plainly, and the excess stayed below 1e-4. A record with a non-finite release contributes zero, to every
-    layer, as does an empty slot, whatever it holds.
+    all errors conspired; measured, no excess was left of it in one pass, and 1e-6 in parts. Up to 512 rows are added
+    plainly; the largest excess found was 6e-5 (``benchmarks/rounding.py``). A record with a non-finite release
+    contributes zero, to every layer, as does an empty slot, whatever it holds.
     """
     return bounded_sum_and_count(releases, included, clip_norm, careful, layers, num_rows).total
 

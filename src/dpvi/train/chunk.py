@@ -19,7 +19,7 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
-_DRAWN_BYTES = 2**23  # of one lane: randomness that outgrows a processor's cache takes three times as long to draw
+_DRAWN_BYTES = 2**23  # of one lane: randomness that outgrows a processor's cache takes several times as long to draw
 _ACCELERATOR_CHUNK_BYTES = 2**30  # where starting a program costs more than the memory it may use
 _FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 10, 2**28, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
