@@ -22,7 +22,7 @@ from harness.problem import Problem
 from harness.scaling_report import markdown, picture
 from harness.statistics import ratio, summary
 
-STEP, SAMPLER, MAPPED = "step", "sampler", "step, mapped file"
+STEP, HAND, SAMPLER, MAPPED = "step", "hand-written", "sampler", "step, mapped file"
 BASE = Problem(num_records=100_000, dimension=20)
 # large batches of many columns: nearly all of a step is scoring records
 COMPUTE_BOUND = Problem(num_records=100_000, dimension=200, expected_batch=10_000)
@@ -41,19 +41,20 @@ MOST_IN_MEMORY = 10_000_000  # a hundred million rows of 20 columns would need 8
 def curve(
     contestants: dict[str, Contestant], points: Sequence[tuple[int, Problem]], rounds: int, failed: dict[str, str]
 ) -> dict[str, Any]:
-    """Milliseconds of every contestant at every point, and ratios to the first point."""
-    workers, entries = [], []
+    """Milliseconds of every contestant at every point, and ratios to the first point and to the hand-written loop."""
+    workers = []
     for name, contestant in contestants.items():
         try:
             workers.append(Worker(contestant))
         except ContestantError as error:
             failed[name] = str(error)
-            continue
-        entries += [
-            (f"{name}|{value}", workers[-1], problem)
-            for value, problem in points
-            if name != STEP or problem.num_records <= MOST_IN_MEMORY
-        ]
+    # points outside, workers inside: every measurement comes just after another process had the machine
+    entries = [
+        (f"{worker.contestant.name}|{value}", worker, problem)
+        for value, problem in points
+        for worker in workers
+        if not worker.contestant.needs_records or problem.num_records <= MOST_IN_MEMORY
+    ]
     seconds, stopped = round_robin(entries, rounds)
     failed.update(stopped)
     for worker in workers:
@@ -70,6 +71,9 @@ def rows_of(seconds: dict[str, list[float]]) -> dict[str, Any]:
             "milliseconds": summary(values, scale=1e3, digits=5),
             "ratio_to_first": ratio(values, first),
         }
+        hand = seconds.get(f"{HAND}|{value}")
+        if name == STEP and hand:
+            rows[name][value]["ratio_to_hand_written"] = ratio(values, hand)
     return rows
 
 
@@ -99,6 +103,7 @@ def measure_processes(numbers: Sequence[int], rounds: int, failed: dict[str, str
 def measure(points: dict[str, list[int]], rounds: int) -> dict[str, Any]:
     failed: dict[str, str] = {}
     step = Contestant(STEP, "dpvi_step", NUM_STEPS)
+    hand = Contestant(HAND, "hand_written", NUM_STEPS, {"score": "vmap_grad"})
     sampler = Contestant(SAMPLER, "dpvi_sampler", 4 * NUM_STEPS, needs_records=False)
     mapped = Contestant(MAPPED, "dpvi_mapped_step", NUM_STEPS // 4, needs_records=False)
     by_records = [(n, replace(BASE, num_records=n)) for n in points["records"]]
@@ -106,9 +111,9 @@ def measure(points: dict[str, list[int]], rounds: int) -> dict[str, Any]:
     by_batch = [(b, replace(BASE, expected_batch=b)) for b in points["batch"]]
     curves = {}
     for name, contestants, values in (
-        ("records", {STEP: step, SAMPLER: sampler, MAPPED: mapped}, by_records),
-        ("dimension", {STEP: step}, by_dimension),
-        ("batch", {STEP: step, SAMPLER: sampler}, by_batch),
+        ("records", {STEP: step, HAND: hand, SAMPLER: sampler, MAPPED: mapped}, by_records),
+        ("dimension", {STEP: step, HAND: hand}, by_dimension),
+        ("batch", {STEP: step, HAND: hand, SAMPLER: sampler}, by_batch),
     ):
         curves[name] = curve(contestants, values, rounds, failed)
         print(f"{name} measured", file=sys.stderr, flush=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
-FLAT_TARGET, PROCESSES_TARGET = 1.1, 1.5
+FLAT_TARGET, HAND_TARGET, PROCESSES_TARGET = 1.1, 1.3, 1.5
 LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
 
 
@@ -16,16 +17,14 @@ def markdown(content: dict[str, Any]) -> str:
         f"Made by `{content['command']}`; {machine['cores']} cores ({machine['architecture']}), medians over "
         f"{content['rounds']} interleaved rounds. Logistic regression; unless it varies N = "
         f"{problem['num_records']:,}, d = {problem['dimension']}, expected batch {problem['expected_batch']}. "
-        "Milliseconds, in brackets the ratio to the first row. The mapped file is a hole of zeros; pages that were "
-        "read before are in the operating system's memory.",
+        "Milliseconds, in brackets the ratio to the first row; where the hand-written loop was measured, step / "
+        "hand-written at the same point, in brackets the quartiles. The loop is that of `contestants/hand_written.py`: "
+        "per-record gradients by autodiff, all randomness drawn ahead. The mapped file is a hole of zeros; pages that "
+        "were read before are in the operating system's memory.",
     ]
     for name, rows in content["curves"].items():
         parts += [f"## Against the {LABELS[name]}", _curve(LABELS[name], rows)]
-    sampler = content["curves"].get("records", {}).get("sampler")
-    if sampler:
-        medians = [cell["ratio_to_first"]["median"] for cell in sampler.values()]
-        spread = max(medians) / min(medians)
-        parts.append(f"Sampler, slowest / fastest N: {spread:.2f} (target ≤ {FLAT_TARGET}).")
+        parts += _about_records(rows) if name == "records" else _about_growth(LABELS[name], rows)
     parts += _processes(content)
     if content["not_measured"]:
         parts.append("Not measured: " + "; ".join(f"{k}: {v}" for k, v in content["not_measured"].items()) + ".")
@@ -34,15 +33,46 @@ def markdown(content: dict[str, Any]) -> str:
 
 def _curve(label: str, rows: dict[str, Any]) -> str:
     values = sorted({int(value) for row in rows.values() for value in row})
-    lines = [f"| {label} | {' | '.join(rows)} |", "| --- " * (len(rows) + 1) + "|"]
+    compared = any("ratio_to_hand_written" in cell for cell in rows.get("step", {}).values())
+    columns = [*rows, "step / hand-written"] if compared else [*rows]
+    lines = [f"| {label} | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
     for value in values:
         cells = [_cell(row.get(str(value))) for row in rows.values()]
+        if compared:
+            cells.append(_spread(rows["step"].get(str(value), {}).get("ratio_to_hand_written")))
         lines.append(f"| {value:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _cell(cell: dict[str, Any] | None) -> str:
     return f"{cell['milliseconds']['median']:.4f} ({cell['ratio_to_first']['median']:.2f})" if cell else ""
+
+
+def _spread(ratio: dict[str, Any] | None) -> str:
+    return f"{ratio['median']:.2f} ({ratio['lower_quartile']:.2f} to {ratio['upper_quartile']:.2f})" if ratio else ""
+
+
+def _about_records(rows: dict[str, Any]) -> list[str]:
+    """The two targets at a fixed expected batch."""
+    lines = []
+    if "sampler" in rows:
+        medians = [cell["ratio_to_first"]["median"] for cell in rows["sampler"].values()]
+        lines.append(f"Sampler, slowest / fastest N: {max(medians) / min(medians):.2f} (target ≤ {FLAT_TARGET}).")
+    cells = [cell["ratio_to_hand_written"] for cell in rows.get("step", {}).values() if "ratio_to_hand_written" in cell]
+    if cells:
+        worst = max(cell["median"] for cell in cells)
+        lines.append(f"Step / hand-written at the same N, largest: {worst:.2f} (target ≤ {HAND_TARGET}).")
+    return lines
+
+
+def _about_growth(label: str, rows: dict[str, Any]) -> list[str]:
+    """How much faster than what varies a time grows from one row to the next, at most."""
+    growths = []
+    for name, row in rows.items():
+        points = [(int(value), cell["milliseconds"]["median"]) for value, cell in row.items()]
+        steepest = [(t2 / t1) / (v2 / v1) for (v1, t1), (v2, t2) in itertools.pairwise(points)]
+        growths.append(f"{name} {max(steepest, default=1.0):.2f}")
+    return [f"Growth from one row to the next / growth of the {label}, largest (linear: ≤ 1): {', '.join(growths)}."]
 
 
 def _processes(content: dict[str, Any]) -> list[str]:

@@ -164,23 +164,25 @@ def long_noise(steps: list[int], size: int) -> np.ndarray:
 
 
 def test_many_normals_are_drawn_in_parts_that_share_nothing():
-    size = 2 * rng._PART_SIZE + 77
+    size = 2 * rng.NORMALS_PER_PART + 77
     together = long_noise([3, 8], size)
     assert together.shape == (2, size)
     assert together.dtype == np.float32
     np.testing.assert_array_equal(long_noise([8], size)[0], together[1])
     np.testing.assert_array_equal(long_noise([8], size + 1000)[0, :size], together[1])
     assert_normal(together.reshape(-1).astype(float))
-    parts = together[:, : 2 * rng._PART_SIZE].reshape(4, -1).astype(float)
+    parts = together[:, : 2 * rng.NORMALS_PER_PART].reshape(4, -1).astype(float)
     correlations = np.corrcoef(parts)[np.triu_indices(4, 1)]
-    assert np.max(np.abs(correlations)) < 5 / np.sqrt(rng._PART_SIZE)
-    assert np.abs(np.corrcoef(parts[0], parts[0])[0, 1]) > 5 / np.sqrt(rng._PART_SIZE)  # the wrong answer: a part twice
+    assert np.max(np.abs(correlations)) < 5 / np.sqrt(rng.NORMALS_PER_PART)
+    assert np.abs(np.corrcoef(parts[0], parts[0])[0, 1]) > 5 / np.sqrt(
+        rng.NORMALS_PER_PART
+    )  # the wrong answer: a part twice
 
 
 def test_an_accelerator_draws_the_same_parts(monkeypatch):
-    expected = long_noise([3, 8], rng._PART_SIZE + 5)
+    expected = long_noise([3, 8], rng.NORMALS_PER_PART + 5)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    np.testing.assert_array_equal(long_noise([3, 8], rng._PART_SIZE + 5), expected)
+    np.testing.assert_array_equal(long_noise([3, 8], rng.NORMALS_PER_PART + 5), expected)
 
 
 def test_lanes_draw_what_each_would_alone(x64):

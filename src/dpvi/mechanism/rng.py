@@ -18,7 +18,7 @@ import numpy as np
 from dpvi.mechanism.chacha import KEY_WORDS, LONG_MESSAGE, chacha20, chacha20_long_messages, chacha20_messages
 from dpvi.mechanism.normals import normals_from_words
 
-_PART_SIZE = 8 * LONG_MESSAGE  # of normals, from two words each
+NORMALS_PER_PART = 8 * LONG_MESSAGE  # of a long draw; two words each
 
 
 class Streams(NamedTuple):
@@ -85,12 +85,12 @@ def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Ar
 def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
     """``size`` standard normals for each of ``steps``: (..., len(steps), size), with the axes of ``stream`` in front.
 
-    A few normals come from the words of one message, many from messages of :data:`_PART_SIZE` normals each, numbered as
+    A few normals come from the words of one message, many from messages of :data:`NORMALS_PER_PART` normals each, numbered as
     parts of the step; needs 64-bit mode.
     """
-    if size <= _PART_SIZE:
+    if size <= NORMALS_PER_PART:
         return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)).astype(dtype), 0, -1)
-    parts = jnp.arange(-(-size // _PART_SIZE), dtype=jnp.uint32)
+    parts = jnp.arange(-(-size // NORMALS_PER_PART), dtype=jnp.uint32)
     drawn = (_part_by_part if jax.default_backend() == "cpu" else _all_parts)(stream, steps, parts, dtype)
     return drawn.reshape(*drawn.shape[:-2], -1)[..., :size]
 
@@ -99,7 +99,7 @@ def _part_by_part(stream: jax.Array, steps: jax.Array, parts: jax.Array, dtype: 
     """A part after the other: a processor is several times as fast on words that stay in its cache."""
 
     def one(part: jax.Array) -> jax.Array:
-        return normals_from_words(step_words(stream, steps, 2 * _PART_SIZE, part)).astype(dtype)
+        return normals_from_words(step_words(stream, steps, 2 * NORMALS_PER_PART, part)).astype(dtype)
 
     return jnp.moveaxis(jax.lax.map(one, parts), (0, 1), (-2, -1))
 
@@ -110,5 +110,5 @@ def _all_parts(stream: jax.Array, steps: jax.Array, parts: jax.Array, dtype: jnp
     keys = jnp.broadcast_to(jax.random.key_data(stream)[..., None, None, :], (*shape, KEY_WORDS))
     messages = jnp.broadcast_to(steps.astype(jnp.uint32)[:, None], shape).reshape(-1)
     rows = (keys.reshape(-1, KEY_WORDS), messages, jnp.broadcast_to(parts, shape).reshape(-1))
-    words = chacha20_long_messages(*rows, 2 * _PART_SIZE)
-    return normals_from_words(words, axis=1).astype(dtype).reshape(*shape, _PART_SIZE)
+    words = chacha20_long_messages(*rows, 2 * NORMALS_PER_PART)
+    return normals_from_words(words, axis=1).astype(dtype).reshape(*shape, NORMALS_PER_PART)

@@ -19,6 +19,7 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
+_DRAWN_BYTES = 2**23  # of one lane: randomness that outgrows a processor's cache takes several times as long to draw
 _ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the memory it may use
 _FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 4, 2**27, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
@@ -59,7 +60,17 @@ def on_host() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) -> Layout:
+def longest_chunk(bytes_per_step: int, drawn_bytes: int = 0) -> int:
+    """Most steps of a chunk, within a bound on its memory and, on the host, on the randomness that is drawn for it.
+
+    ``bytes_per_step`` counts all lanes and what is read from disk, ``drawn_bytes`` the randomness of one lane.
+    """
+    if not on_host():
+        return max(1, min(_MAX_CHUNK, _ACCELERATOR_CHUNK_BYTES // max(bytes_per_step, 1)))
+    return max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1), _DRAWN_BYTES // max(drawn_bytes, 1)))
+
+
+def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1, drawn_bytes: int = 0) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
     Models with very many parameters have fewer blocks, so that their sums stay within a bound, too, and long ones, so
@@ -68,8 +79,7 @@ def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) ->
     The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
     depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
     """
-    limit = _CHUNK_BYTES if on_host() else _ACCELERATOR_CHUNK_BYTES
-    target = max(1, min(_MAX_CHUNK, limit // max(bytes_per_step, 1)))
+    target = longest_chunk(bytes_per_step, drawn_bytes)
     blocks = min(MIN_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_SUMS_PER_PARAMETER * num_parameters)))
     block = _round_down(max(1, num_steps // blocks, num_parameters // SUMMED_PARAMETERS))
     if block <= target:

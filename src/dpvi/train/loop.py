@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.trace import Segments, Trace
-from dpvi.mechanism.rng import Streams
+from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, on_host
 from dpvi.train.draws import Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
@@ -39,11 +39,11 @@ class Run:
         self.sizes = sizes = sizes_of(algorithm)
         self.dtype = jnp.zeros(()).dtype
         slots = algorithm.sampler.physical_size
-        words = algorithm.sampler.words_per_pass + slots + 4 * sizes.release + sizes.base
-        rows = 2 * sizes.parameters + sizes.queries + sizes.release
+        making = algorithm.sampler.words_per_pass + slots + sizes.base + 4 * min(sizes.release, NORMALS_PER_PART)
+        rows = 2 * sizes.parameters + sizes.queries + 2 * sizes.release  # noise included
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
-        bytes_per_step = 4 * (words + rows) * (lanes or 1) + read
-        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters)
+        bytes_per_step = 4 * (making + rows) * (lanes or 1) + read
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
