@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
 
+# tests of a file share fits and compiled programs: workers walk through whole files, and share the last ones
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -14,10 +14,18 @@ from dpvi.privacy import planning
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_platforms", "cpu")
 
-# Most of a small fit is compiling, and fits of one shape compile to the same program: all workers share what they make.
+# Most of a test is compiling, and tests of one shape compile the same programs: all workers share what they make, down
+# to single additions, which take several times as long to compile as to load.
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# LLVM's optimisation takes a quarter of the time of tests that mostly compile, and changes rounding alone. What privacy
+# rests on (mechanism, sampling, clipping, gradients), its statistics, fits and doctests are compiled as for users.
+QUICKLY_COMPILED = {
+    *("evaluate", "experiments", "families", "models", "posterior", "reporting", "synthetic", "train"),
+    *("test_dpsvi.py", "test_examples.py", "test_fit_clipping.py", "test_guided_fit.py"),
+}
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
@@ -33,9 +41,12 @@ def plans_are_labels() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def programs_are_forgotten() -> Iterator[None]:
+def programs_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compiled programs of one module are of no use to the next and would fill the memory of a long session."""
+    directory = request.path.relative_to(Path(__file__).parent).parts[0]
+    jax.config.update("jax_disable_most_optimizations", directory in QUICKLY_COMPILED)
     yield
+    jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
 
 

@@ -21,6 +21,7 @@ LAYERS = dpvi.PerLayer({"location": 0.5, "*": 0.2})
 QUANTILE = dpvi.QuantileClipping(target_quantile=0.7, learning_rate=0.3, count_share=0.2, expected_batch=4.0)
 CLIPPINGS = pytest.mark.parametrize("clipping", [LAYERS, QUANTILE], ids=["layers", "quantile"])
 VALUES = np.random.default_rng(1).normal(1.0, 2.0, 9)
+NUM_STEPS = 60  # of all runs on the same records, whose draws are then compiled once
 
 
 def plan_of(clipping, num_steps=12, **settings):
@@ -82,7 +83,7 @@ def test_the_count_is_of_all_records_that_were_sampled(slots, monkeypatch):
 
 
 def test_runs_side_by_side_adapt_apart():
-    plan, (x, y) = plan_of(QUANTILE, 30), logistic_data(40)
+    plan, (x, y) = plan_of(QUANTILE, NUM_STEPS), logistic_data(40)
     stacked = (np.stack([x, 5 * x]), np.stack([y, y]))
     results = dpvi.fit_many(logistic, stacked, plan, seeds=[1, 2], progress=False)
     alone = dpvi.fit(logistic, (stacked[0][1], y), plan, seed=2, progress=False)
@@ -92,7 +93,7 @@ def test_runs_side_by_side_adapt_apart():
 
 @pytest.mark.parametrize("clipping", [dpvi.PerLayer({"w": 2.0}), QUANTILE], ids=["layers", "quantile"])
 def test_results_are_stored_with_what_was_done(clipping, tmp_path):
-    result = dpvi.fit(logistic, logistic_data(40), plan_of(clipping, 20), seed=1, progress=False)
+    result = dpvi.fit(logistic, logistic_data(40), plan_of(clipping, NUM_STEPS), seed=1, progress=False)
     result.save(tmp_path / "run.dpvi")
     loaded = dpvi.Result.load(tmp_path / "run.dpvi")
     assert loaded.plan == result.plan
@@ -104,7 +105,7 @@ def test_results_are_stored_with_what_was_done(clipping, tmp_path):
 
 
 def test_methods_that_need_noise_of_one_size_say_so():
-    data, plan = logistic_data(40), plan_of(QUANTILE, 60)
+    data, plan = logistic_data(40), plan_of(QUANTILE, NUM_STEPS)
     result = dpvi.fit(logistic, data, plan, estimator=dpvi.Vanilla(), seed=1, progress=False)
     assert result.posterior().method == "stationary"  # it reads the noise off the iterates
     with pytest.raises(ValueError, match="NA-DPVI needs noise of the same size"):
@@ -114,7 +115,7 @@ def test_methods_that_need_noise_of_one_size_say_so():
 
 
 def test_a_plan_that_would_measure_falls_back():
-    plan = plan_of(QUANTILE, 100, num_records=40, schedule=dpvi.Schedule())
+    plan = plan_of(QUANTILE, NUM_STEPS, num_records=40, schedule=dpvi.Schedule())
     with pytest.warns(FallbackWarning, match="clipped to one fixed norm"):
         result = dpvi.fit(logistic, logistic_data(40), plan, seed=1, progress=False)
     assert result.trace.segments is None

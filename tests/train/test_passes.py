@@ -11,7 +11,7 @@ from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import AXIS, make_shards
 from dpvi.mechanism.bounded_sum import Clipped, TwoFold, all_reduced, bounded_sum_and_count
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.train.draws import later_pass, make_draws
+from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.passes import InMemory, noiseless_sum
 
 ROWS = np.random.default_rng(1).normal(size=(57, 3))
@@ -28,7 +28,8 @@ def sums(sampling_rate: float, lengths: list[int] | None, max_slots: int, carefu
     sampler = poisson_sampler(len(ROWS), sampling_rate, max_slots)
     shards = None if lengths is None else make_shards(lengths, sampler, sampling_rate)._replace(slots=SLOTS)
     key = streams(root_key(3))
-    draws, _ = make_draws(sampler, 1, (1, 1), jnp.dtype("float64"))(key, jnp.arange(6, dtype=jnp.uint32))
+    steps = jnp.arange(6, dtype=jnp.uint32)
+    draws, _ = compiled_draws(sampler, 1, (1, 1), jnp.dtype("float64"))(key, steps)
 
     def one(records, step):
         more = lambda index, start: later_pass(sampler, key.sampling, step, index, start)  # noqa: E731
@@ -36,13 +37,12 @@ def sums(sampling_rate: float, lengths: list[int] | None, max_slots: int, carefu
         total, count = noiseless_sum(sampler, summed, InMemory(records), positions, more if careful else None, shards)
         return jnp.append(total.value, count.value)
 
-    steps = jnp.arange(6, dtype=jnp.uint32)
     if shards is None:
-        return np.asarray(jax.vmap(one, (None, 0))(jnp.asarray(ROWS), steps))
+        return np.asarray(jax.jit(jax.vmap(one, (None, 0)))(jnp.asarray(ROWS), steps))
     parts = np.split(ROWS, shards.bounds[1:-1])
     padded = np.stack([np.pad(part, [(0, shards.longest - len(part)), (0, 0)], mode="edge") for part in parts])
     by_device = jax.vmap(one, (0, None), axis_name=AXIS)
-    return np.asarray(jax.lax.map(lambda step: by_device(jnp.asarray(padded), step), steps))
+    return np.asarray(jax.jit(lambda rows: jax.lax.map(lambda step: by_device(rows, step), steps))(jnp.asarray(padded)))
 
 
 @pytest.mark.usefixtures("x64")

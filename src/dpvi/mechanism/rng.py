@@ -85,8 +85,8 @@ def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Ar
 def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
     """``size`` standard normals for each of ``steps``: (..., len(steps), size), with the axes of ``stream`` in front.
 
-    A few normals come from the words of one message, many from messages of :data:`NORMALS_PER_PART` normals each, numbered as
-    parts of the step; needs 64-bit mode.
+    A few normals come from the words of one message, many from messages of :data:`NORMALS_PER_PART` normals each,
+    numbered as parts of the step; needs 64-bit mode.
     """
     if size <= NORMALS_PER_PART:
         return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)).astype(dtype), 0, -1)

@@ -7,7 +7,7 @@ Inside the loop a cipher would cost half a step; over a whole chunk at once it r
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,25 +36,36 @@ def make_draws(
 ) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
     """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
 
-    def one_eta(key: jax.Array, step: jax.Array) -> jax.Array:
-        return jax.random.normal(jax.random.fold_in(key, step), eta_shape, dtype)
-
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
-        # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
-        words = _pass_words(sampler, streams.sampling, steps, 0)
+        sampled, complete = _sampled(sampler, streams.sampling, steps, shards)
         noise = step_normals(streams.noise, steps, noise_size, dtype)
-        etas = jax.vmap(one_eta, (None, 0))
-        eta = (jax.vmap(etas, (0, None)) if streams.model.ndim else etas)(streams.model, steps)
-        if sampler.takes_all:
-            nobody = jnp.zeros((*noise.shape[:-1], 0), jnp.int32)
-            return Draws(nobody, noise, eta), jnp.asarray(True)
-        sampled = positions(sampler, words, jnp.zeros((), jnp.int32))
-        complete = jnp.all(is_complete(sampler, sampled[-1]))
-        if shards is not None:  # known of every device on each of them, so that all run the same program
-            complete = complete & one_window_is_enough(shards, sampled)
-        return Draws(jnp.moveaxis(sampled, 0, -1), noise, eta), complete
+        return Draws(sampled, noise, _etas(streams.model, steps, eta_shape, dtype)), complete
 
     return draw
+
+
+def _sampled(
+    sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, shards: Shards | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Positions, ([lanes,] steps, slots), and whether they are all of every step's."""
+    # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
+    if sampler.takes_all:
+        return jnp.zeros((*stream.shape, len(steps), 0), jnp.int32), jnp.asarray(True)
+    sampled = positions(sampler, _pass_words(sampler, stream, steps, 0), jnp.zeros((), jnp.int32))
+    complete = jnp.all(is_complete(sampler, sampled[-1]))
+    if shards is not None:  # known of every device on each of them, so that all run the same program
+        complete = complete & one_window_is_enough(shards, sampled)
+    return jnp.moveaxis(sampled, 0, -1), complete
+
+
+def _etas(stream: jax.Array, steps: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
+    """Standard normals for the variational draws, ([lanes,] steps, *shape)."""
+
+    def one(key: jax.Array, step: jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.fold_in(key, step), shape, dtype)
+
+    of_steps = jax.vmap(one, (None, 0))
+    return (jax.vmap(of_steps, (0, None)) if stream.ndim else of_steps)(stream, steps)
 
 
 class _Same:
@@ -73,18 +84,31 @@ class _Same:
 def compiled_draws(
     sampler: PoissonSampler, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
 ) -> Callable[[Streams, Any], tuple[Draws, jax.Array]]:
-    """:func:`make_draws`, compiled: the same function for the same arguments, so that another run need not compile it.
+    """:func:`make_draws`, compiled: the same programs for the same arguments, so that other runs need not compile them.
 
     The cipher and the sampler take several times as long to compile as the steps of a small model, and they know
-    nothing of it. :func:`~dpvi.data.sampling.poisson_sampler` gives the same sampler for the same numbers. A few
-    functions are kept, and their programs with them.
+    nothing of it. Positions, noise and variational draws are a program each: together they would compile no faster,
+    and a run on another number of records needs other positions only.
+    :func:`~dpvi.data.sampling.poisson_sampler` gives the same sampler for the same numbers. The programs of a few
+    samplers are kept.
     """
-    return _compiled(_Same(sampler), noise_size, eta_shape, jnp.dtype(dtype))
+    sampled = _compiled_positions(_Same(sampler))
+
+    def draw(streams: Streams, steps: Any) -> tuple[Draws, jax.Array]:
+        found, complete = sampled(streams.sampling, steps)
+        noise = _compiled_noise(streams.noise, steps, noise_size, jnp.dtype(dtype))
+        return Draws(found, noise, _compiled_etas(streams.model, steps, eta_shape, jnp.dtype(dtype))), complete
+
+    return draw
 
 
 @lru_cache(maxsize=8)
-def _compiled(sampler: _Same, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype) -> Any:
-    return jax.jit(make_draws(sampler.value, noise_size, eta_shape, dtype))
+def _compiled_positions(sampler: _Same) -> Callable[[jax.Array, Any], tuple[jax.Array, jax.Array]]:
+    return jax.jit(partial(_sampled, sampler.value))
+
+
+_compiled_noise = jax.jit(step_normals, static_argnums=(2, 3))
+_compiled_etas = jax.jit(_etas, static_argnums=(2, 3))
 
 
 def later_pass(
