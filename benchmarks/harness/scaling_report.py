@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 FLAT_TARGET, PROCESSES_TARGET = 1.1, 1.5
+LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
 MODELS = {
     "random_effect": f"Bound by computing (target: two processes, at least {PROCESSES_TARGET}), logistic regression "
     "with a normal effect of every record, integrated out by quadrature with 64 nodes",
     "regression": "Bound by memory, logistic regression",
 }
-LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
 
 
 def markdown(content: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from dpvi.core.clip import clip_ratio
+from dpvi.mechanism.exchange import everyones
 from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.quantile_clipping import unclipped
 
@@ -128,21 +129,8 @@ def all_reduced(own: Clipped, axis: str) -> Clipped:
     """
     total, count = own
     together = jnp.concatenate([*total, jnp.atleast_1d(count).astype(total.high.dtype)])
-    high, low, counts = jnp.split(_everyones(together, axis), [total.high.size, 2 * total.high.size], axis=1)
+    high, low, counts = jnp.split(everyones(together, axis), [total.high.size, 2 * total.high.size], axis=1)
     return Clipped(_twofold_sum(TwoFold(high, low)), jnp.sum(counts[:, 0], axis=0).astype(count.dtype))
-
-
-def _everyones(own: jax.Array, axis: str) -> jax.Array:
-    """The vectors of all devices along a mesh axis, (devices, n), in the same order on each of them.
-
-    Between processes on CPUs an all-gather passes halves of each vector round a ring, and the thread that receives them
-    spins while the one that sends holds a lock: with a core per process that took a whole slice of the scheduler, about
-    3 ms a step. Sending every vector to everybody at once takes one message and half of that.
-    """
-    if jax.default_backend() != "cpu":
-        return jax.lax.all_gather(own, axis)
-    copies = jnp.broadcast_to(own, (jax.lax.axis_size(axis), *own.shape))
-    return jax.lax.all_to_all(copies, axis, split_axis=0, concat_axis=0)
 
 
 def _twofold_sum(total: TwoFold) -> TwoFold:
