@@ -8,6 +8,11 @@ from typing import Any
 
 FLAT_TARGET, HAND_TARGET, PROCESSES_TARGET = 1.1, 1.3, 1.5
 LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
+MODELS = {
+    "random_effect": f"Bound by computing (target: two processes, at least {PROCESSES_TARGET}), logistic regression "
+    "with a normal effect of every record, integrated out by quadrature with 64 nodes",
+    "regression": "Bound by memory, logistic regression",
+}
 
 
 def markdown(content: dict[str, Any]) -> str:
@@ -76,18 +81,22 @@ def _about_growth(label: str, rows: dict[str, Any]) -> list[str]:
 
 
 def _processes(content: dict[str, Any]) -> list[str]:
-    problem = content["compute_bound"]
-    lines = ["| processes | ms per step | throughput relative to one (quartiles) |", "| --- | --- | --- |"]
-    for number, row in content["processes"].items():
-        gain = row["throughput"]
-        spread = f"{gain['median']:.2f} ({gain['lower_quartile']:.2f} to {gain['upper_quartile']:.2f})" if gain else ""
-        lines.append(f"| {number} | {row['milliseconds']['median']:.3f} | {spread} |")
-    return [
-        "## Against the number of processes",
-        f"One core and one thread each, N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
-        f"{problem['expected_batch']:,}. Target: two processes, at least {PROCESSES_TARGET}.",
-        "\n".join(lines),
-    ]
+    parts = ["## Against the number of processes", "One core and one thread each."] if content["processes"] else []
+    for model, measured in content["processes"].items():
+        problem = measured["problem"]
+        lines = ["| processes | ms per step | throughput relative to one (quartiles) |", "| --- | --- | --- |"]
+        for number, row in measured["rows"].items():
+            lines.append(f"| {number} | {row['milliseconds']['median']:.3f} | {_gain(row['throughput'])} |")
+        parts += [
+            f"{MODELS[model]}: N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
+            f"{problem['expected_batch']:,}.",
+            "\n".join(lines),
+        ]
+    return parts
+
+
+def _gain(gain: dict[str, float] | None) -> str:
+    return f"{gain['median']:.2f} ({gain['lower_quartile']:.2f} to {gain['upper_quartile']:.2f})" if gain else ""
 
 
 def picture(content: dict[str, Any], path: Path) -> None:
@@ -106,10 +115,12 @@ def picture(content: dict[str, Any], path: Path) -> None:
             axis.loglog(values, [cell["milliseconds"]["median"] for cell in row.values()], "o-", label=label)
         axis.set(xlabel=LABELS[name], ylabel="ms")
         axis.legend(frameon=False)
-    numbers = [int(number) for number in content["processes"]]
-    gains = [row["throughput"]["median"] if row["throughput"] else 1.0 for row in content["processes"].values()]
     last = axes.flat[3]
-    last.plot(numbers, gains, "o-", label="measured")
+    numbers: list[int] = []
+    for model, measured in content["processes"].items():
+        numbers = [int(number) for number in measured["rows"]]
+        gains = [row["throughput"]["median"] if row["throughput"] else 1.0 for row in measured["rows"].values()]
+        last.plot(numbers, gains, "o-", label=MODELS[model].partition(",")[0].partition(" (")[0].lower())
     last.plot(numbers, numbers, "--", color="grey", label="as many times faster")
     last.set(xlabel="processes, one core each", ylabel="throughput relative to one", xticks=numbers)
     last.legend(frameon=False)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from dpvi.core.clip import clip_ratio
+from dpvi.mechanism.exchange import everyones
 from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.quantile_clipping import unclipped
 
@@ -150,7 +151,7 @@ def all_reduced(own: Clipped, axis: str) -> Clipped:
     when a record leaves.
     """
     high, low = (jnp.append(*parts) for parts in zip(own.total, own.centred_count, strict=True))
-    gathered = jax.lax.all_gather(jnp.stack([high, low]), axis)
+    gathered = everyones(jnp.stack([high, low]), axis)
     with jax.enable_x64(True):
         total = _halves(jnp.sum(gathered.astype(jnp.float64), axis=(0, 1)), gathered.dtype)
     return Clipped(*(TwoFold(*(part[index] for part in total)) for index in (slice(-1), -1)))
