@@ -47,8 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = replace(SIZES[size], noise=given.noise)
     output = given.output or shared.results_folder(_MODULE, size, *shared.noise_marks(given.noise))
     if given.join is not None:
-        rows = {"cells": Cell._fields}
-        shared.finish(shared.join_results(output / "results.json", given.join, settings, rows), output, table, figures)
+        content = shared.join_results(output / "results.json", given.join, settings, {"cells": Cell._fields})
+        if given.clip_norms is not None:
+            content["clip_norms"] = load_clip_norms(given.clip_norms, content["data"])
+        shared.finish(content, output, table, figures)
         return
     epsilons = settings.epsilons if given.epsilons is None else tuple(given.epsilons)
     if unknown := set(epsilons) - set(settings.epsilons):
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = shared.noise_options(given.noise)
     content = shared.open_results(output / "results.json", _MODULE, settings, size, options)
     if "clip_norms" not in content:
-        found = clip_norms(problem) if given.clip_norms is None else load_clip_norms(given.clip_norms, problem)
+        found = clip_norms(problem) if given.clip_norms is None else load_clip_norms(given.clip_norms, problem.name)
         content |= {"data": problem.name, "clip_norms": found}
     cells = cells_of(given.clipping, given.variants, epsilons)
     with shared_programs():

@@ -29,6 +29,7 @@ PUBLISHED_CLIP_NORMS: Mapping[str, float] = {
 }
 
 CLIPPINGS = ("published", "simulated")
+AT_START = "simulated, at the start"
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from dpvi.core.plan import Plan
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.adult_logistic.problem import Problem, logistic_regression
-from experiments.adult_logistic.releases import rule_clip_norm, simulated_clip_norms
+from experiments.adult_logistic.releases import norms_at_the_start, rule_clip_norm, simulated_clip_norms
 from experiments.adult_logistic.scores import score
-from experiments.adult_logistic.settings import PUBLISHED_CLIP_NORMS, VARIANTS, Settings
+from experiments.adult_logistic.settings import AT_START, PUBLISHED_CLIP_NORMS, VARIANTS, Settings
 from experiments.common.sized_command import ADJACENCIES
 
 _RULE_RECORDS = 30_000  # a declared size for simulated tables, not read from the records
@@ -74,21 +74,23 @@ def load_plans(path: Path, settings: Settings) -> dict[float, Plan]:
 def clip_norms(problem: Problem) -> dict[str, dict[str, float]]:
     """C of every variant: as published, by the paper's rule on simulated records, and by it on the records themselves.
 
-    The last is what the paper did; it is not private, is used by no run, and stands in the results for comparison.
+    The third is what the paper did; it is not private, is used by no run, and stands in the results for comparison. The
+    last is no C of any run either: the rule's quantile where runs start, on simulated records.
     """
     size = min(_RULE_RECORDS, len(problem.labels)) if problem.name != "Adult" else _RULE_RECORDS
     return {
         "published": dict(PUBLISHED_CLIP_NORMS),
         "simulated": simulated_clip_norms(size),
         "on the records": {name: rule_clip_norm(estimator, problem) for name, estimator in VARIANTS.items()},
+        AT_START: norms_at_the_start(size, Settings().initial_scale),
     }
 
 
-def load_clip_norms(path: Path, problem: Problem) -> dict[str, dict[str, float]]:
+def load_clip_norms(path: Path, data: str) -> dict[str, dict[str, float]]:
     """Those of another study of the same data: they depend on nothing else, and take as long as thousands of steps."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    if stored["data"] != problem.name:
-        raise ValueError(f"{path} has clip norms for {stored['data']}, the study is of {problem.name}; leave them out.")
+    if stored["data"] != data:
+        raise ValueError(f"{path} has clip norms for {stored['data']}, the study is of {data}; leave them out.")
     return stored["clip_norms"]
 
 

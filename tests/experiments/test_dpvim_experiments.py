@@ -22,10 +22,10 @@ from experiments.adult_logistic.releases import (
     rule_clip_norm,
     variational_parameters,
 )
-from experiments.adult_logistic.report import findings
+from experiments.adult_logistic.report import findings, why_behind
 from experiments.adult_logistic.scores import noise_check
-from experiments.adult_logistic.settings import SIZES, VARIANTS
-from experiments.adult_logistic.study import load_plans, make_plans, save_plans, with_clip_norm
+from experiments.adult_logistic.settings import AT_START, SIZES, VARIANTS
+from experiments.adult_logistic.study import load_clip_norms, load_plans, make_plans, save_plans, with_clip_norm
 from experiments.full_rank import __main__ as full_rank_command
 from experiments.full_rank import settings as full_rank_settings
 from experiments.full_rank.problem import covariance_factor, make_problem, nonprivate_score, predictive_score
@@ -135,6 +135,31 @@ def test_findings_name_the_settings_and_say_where_the_gap_is_within_its_error():
     lines = findings({"cells": cells})
     (line,) = [line for line in lines if "aligned beats vanilla in scales" in line]
     assert line == "| aligned beats vanilla in scales | ε = 1, published C | ε = 4, published C within 2 s.e. |"
+
+
+def test_where_aligned_natural_is_behind_the_cut_at_the_start_is_named():
+    def content(natural):
+        rows = [("aligned", [3.0, 3.1]), ("aligned_natural", natural)]
+        cells = [
+            {"clipping": "simulated", "variant": name, "epsilon": 4.0, "noise": {}, "location_distance": distances}
+            for name, distances in rows
+        ]
+        norms = {"simulated": {"aligned": 2.0, "aligned_natural": 0.02}, AT_START: {"aligned": 4.0} | {rows[1][0]: 2.0}}
+        return {"cells": cells, "clip_norms": norms}
+
+    assert why_behind(content([2.0, 2.1])) == []
+    assert why_behind(content([4.0, 4.1]) | {"clip_norms": {}}) == []
+    (sentence, _) = why_behind(content([4.0, 4.1]))
+    assert "ε = 4." in sentence
+    assert "100 times its C, against 2.0 times for aligned" in sentence
+
+
+def test_clip_norms_of_another_study_are_taken_for_the_same_data_alone(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"data": "Adult", "clip_norms": {"published": {"aligned": 3.0}}}))
+    assert load_clip_norms(path, "Adult") == {"published": {"aligned": 3.0}}
+    with pytest.raises(ValueError, match="simulated records"):
+        load_clip_norms(path, "simulated records")
 
 
 def test_published_noise_is_that_of_replacing_a_record_and_stored_plans_are_checked(tmp_path):
