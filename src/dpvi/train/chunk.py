@@ -19,7 +19,7 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
-_DRAWN_BYTES = 2**23  # of one lane: randomness that outgrows a processor's cache takes several times as long to draw
+_DRAWN_BYTES = 2**23  # randomness that outgrows a processor's cache takes several times as long to draw
 _ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the memory it may use
 _FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 4, 2**27, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
@@ -63,7 +63,7 @@ def on_host() -> bool:
 def longest_chunk(bytes_per_step: int, drawn_bytes: int = 0) -> int:
     """Most steps of a chunk, within a bound on its memory and, on the host, on the randomness that is drawn for it.
 
-    ``bytes_per_step`` counts all lanes and what is read from disk, ``drawn_bytes`` the randomness of one lane.
+    ``bytes_per_step`` counts what is read from disk, too, ``drawn_bytes`` the randomness alone; both count all lanes.
     """
     if not on_host():
         return max(1, min(_MAX_CHUNK, _ACCELERATOR_CHUNK_BYTES // max(bytes_per_step, 1)))

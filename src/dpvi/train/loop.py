@@ -45,7 +45,7 @@ class Run:
         rows = 2 * sizes.parameters + sizes.queries + 2 * sizes.release  # noise included
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
         bytes_per_step = 4 * (making + rows) * (lanes or 1) + read
-        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making)
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making * (lanes or 1))
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
