@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--num-sets", type=int, default=1000, help="data sets")
     parser.add_argument("--num-records", type=int, default=500, help="records of a data set")
-    parser.add_argument("--num-steps", type=int, default=5000, help="steps of a fit")
+    parser.add_argument("--num-steps", type=int, default=10_000, help="steps of a fit")
     parser.add_argument("--dimension", type=int, default=5)
     parser.add_argument("--expected-batch", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)

@@ -6,14 +6,14 @@ import jax
 import optax
 from harness.studies import Study, data_sets
 
-import dpvi
 from contestants.dpvi_step import make_plan, model
+from dpvi.studies import fit_many
 
 
 def run(study: Study, spread: bool) -> None:
     """Checks, compilation, all fits and their results."""
     problem = study.problem
-    dpvi.fit_many(
+    fit_many(
         model,
         data_sets(study),
         make_plan(problem, study.num_steps),

@@ -139,10 +139,10 @@ class _Study(NamedTuple):
         """Records, streams and first states of some data sets, where they run."""
         by_lane = [streams(self.keys[i]) for i in lanes]
         locations = [start(self.algorithm, self.initial_location, of_lane) for of_lane in by_lane]
-        state = jax.vmap(self.algorithm.initial)(jnp.stack(locations))
+        state = jax.vmap(self.algorithm.initial)(jnp.asarray(np.stack(locations)))
         whole = list(lanes) == list(range(len(self.keys)))
         records = self.stacked if whole else jax.tree.map(lambda leaf: leaf[np.array(lanes)], self.stacked)
-        return spread_lanes(self.mesh, (records, Streams(*map(jnp.stack, zip(*by_lane, strict=True))), state))
+        return spread_lanes(self.mesh, (records, Streams(*map(_stacked_keys, zip(*by_lane, strict=True))), state))
 
     def fit(self, members: Sequence[int], bar: tqdm) -> list[Result]:
         """Results of the data sets ``members``; copies of the last one fill up the lanes."""
@@ -192,6 +192,12 @@ class _Study(NamedTuple):
 
     def _filled(self, members: Sequence[int]) -> list[int]:
         return [*members, *[members[-1]] * (self.num_lanes - len(members))]
+
+
+def _stacked_keys(keys: Sequence[jax.Array]) -> jax.Array:
+    """One array of keys, put together on the host: a program with a thousand arguments takes seconds to compile."""
+    words = np.stack([np.asarray(jax.random.key_data(key)) for key in keys])
+    return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(keys[0]))
 
 
 def _checked_data(data: Any, seeds: Sequence[int] | None, directory: str | Path | None) -> tuple[Any, int]:
