@@ -14,8 +14,8 @@ from experiments.adult_logistic.settings import CLIPPINGS, SIZES, VARIANTS
 from experiments.adult_logistic.study import (
     Cell,
     cells_of,
-    clip_norms,
-    load_clip_norms,
+    facts_of,
+    load_facts,
     load_plans,
     make_plans,
     run_study,
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--epsilons", nargs="+", type=float, default=None, help="of those of the size")
     made.add_argument("--download", action="store_true", help="fetch Adult from the UCI repository where it is missing")
     made.add_argument("--plans", type=Path, default=None, help="take plans from this file")
-    made.add_argument("--clip-norms", type=Path, default=None, help="take them from this results.json instead of anew")
+    made.add_argument("--facts", type=Path, default=None, help="take clip norms from this results.json, not anew")
     made.add_argument("--write-plans", type=Path, default=None, help="make the plans, write this file and stop")
     return made
 
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     output = given.output or shared.results_folder(_MODULE, size, *shared.noise_marks(given.noise))
     if given.join is not None:
         content = shared.join_results(output / "results.json", given.join, settings, {"cells": Cell._fields})
-        if given.clip_norms is not None:
-            content["clip_norms"] = load_clip_norms(given.clip_norms, content["data"])
+        if given.facts is not None:
+            content |= load_facts(given.facts, content["data"])
         shared.finish(content, output, table, figures)
         return
     epsilons = settings.epsilons if given.epsilons is None else tuple(given.epsilons)
@@ -64,8 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = shared.noise_options(given.noise)
     content = shared.open_results(output / "results.json", _MODULE, settings, size, options)
     if "clip_norms" not in content:
-        found = clip_norms(problem) if given.clip_norms is None else load_clip_norms(given.clip_norms, problem.name)
-        content |= {"data": problem.name, "clip_norms": found}
+        content |= facts_of(problem) if given.facts is None else load_facts(given.facts, problem.name)
     cells = cells_of(given.clipping, given.variants, epsilons)
     with shared_programs():
         run_study(settings, problem, plans, cells, content, shared.keeper(output, _said))

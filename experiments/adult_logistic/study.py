@@ -86,12 +86,21 @@ def clip_norms(problem: Problem) -> dict[str, dict[str, float]]:
     }
 
 
-def load_clip_norms(path: Path, data: str) -> dict[str, dict[str, float]]:
-    """Those of another study of the same data: they depend on nothing else, and take as long as thousands of steps."""
+def facts_of(problem: Problem) -> dict[str, Any]:
+    """What depends on the data alone: clip norms, and quartiles of the optimum's variances σ*².
+
+    The latter say how fast a run forgets its start; like every distance to the optimum they are not private.
+    """
+    variances = np.quantile(problem.optimum.scale**2, (0.25, 0.5, 0.75)).tolist()
+    return {"data": problem.name, "clip_norms": clip_norms(problem), "optimum_variances": variances}
+
+
+def load_facts(path: Path, data: str) -> dict[str, Any]:
+    """Those of another study of the same data; to find them takes as long as thousands of steps."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     if stored["data"] != data:
-        raise ValueError(f"{path} has clip norms for {stored['data']}, the study is of {data}; leave them out.")
-    return stored["clip_norms"]
+        raise ValueError(f"{path} has facts about {stored['data']}, the study is of {data}; leave them out.")
+    return {name: stored[name] for name in ("data", "clip_norms", "optimum_variances") if name in stored}
 
 
 def with_clip_norm(plan: Plan, clip_norm: float) -> Plan:

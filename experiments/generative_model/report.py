@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.generative_model.along import along
 from experiments.generative_model.coverage_report import coverage_section
 from experiments.generative_model.downstream import METHODS
 from experiments.generative_model.findings import coverage, downstream_groups, findings
@@ -59,6 +60,7 @@ def table(content: dict[str, Any]) -> str:
         "",
         *_cell_table(content),
         "",
+        *along(content),
         *near_starts(content),
         *_downstream_section(content),
         *coverage_section(content),

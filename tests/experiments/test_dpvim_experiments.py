@@ -22,10 +22,10 @@ from experiments.adult_logistic.releases import (
     rule_clip_norm,
     variational_parameters,
 )
-from experiments.adult_logistic.report import findings, why_behind
+from experiments.adult_logistic.report import findings, relaxation, why_behind
 from experiments.adult_logistic.scores import noise_check
 from experiments.adult_logistic.settings import AT_START, SIZES, VARIANTS
-from experiments.adult_logistic.study import load_clip_norms, load_plans, make_plans, save_plans, with_clip_norm
+from experiments.adult_logistic.study import load_facts, load_plans, make_plans, save_plans, with_clip_norm
 from experiments.full_rank import __main__ as full_rank_command
 from experiments.full_rank import settings as full_rank_settings
 from experiments.full_rank.problem import covariance_factor, make_problem, nonprivate_score, predictive_score
@@ -124,7 +124,8 @@ def test_findings_name_the_settings_and_say_where_the_gap_is_within_its_error():
     def cell(variant, epsilon, location, scale):
         distances = {"location_distance": location, "scale_distance": scale}
         distances |= {"location_mpae": location, "scale_mpae": scale}
-        return {"clipping": "published", "variant": variant, "epsilon": epsilon, "noise": {}} | distances
+        runs = {"num_finite": 2, "num_runs": 2}
+        return {"clipping": "published", "variant": variant, "epsilon": epsilon, "noise": {}} | distances | runs
 
     cells = [
         cell("vanilla", 1.0, [3.0, 3.1], [5.0, 5.1]),
@@ -154,12 +155,25 @@ def test_where_aligned_natural_is_behind_the_cut_at_the_start_is_named():
     assert "100 times its C, against 2.0 times for aligned" in sentence
 
 
-def test_clip_norms_of_another_study_are_taken_for_the_same_data_alone(tmp_path):
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"data": "Adult", "clip_norms": {"published": {"aligned": 3.0}}}))
-    assert load_clip_norms(path, "Adult") == {"published": {"aligned": 3.0}}
+def test_facts_of_another_study_are_taken_for_the_same_data_alone(tmp_path):
+    path, facts = tmp_path / "results.json", {"data": "Adult", "clip_norms": {"published": {"aligned": 3.0}}}
+    path.write_text(json.dumps(facts | {"cells": []}))
+    assert load_facts(path, "Adult") == facts
     with pytest.raises(ValueError, match="simulated records"):
-        load_clip_norms(path, "simulated records")
+        load_facts(path, "simulated records")
+
+
+def test_relaxation_is_noise_over_curvature_and_rate():
+    """Adam divides by the noise σC/κ, so a slope of h(m − m*) moves m by rate · h(m − m*) κ/(σC) a step."""
+    cell = {"clipping": "published", "variant": "aligned", "epsilon": 1.0, "clip_norm": 3.0, "noise_multiplier": 20.0}
+    settings = {"num_steps": 1000, "sampling_rate": 0.01, "learning_rate": 1e-3}
+    cells = [cell | {"noise": {"ratio": 0.3}}]
+    content = {"settings": settings, "cells": cells, "optimum_variances": [0.001, 0.01, 0.1]}
+    (sentence, _) = relaxation(content)
+    assert relaxation(content | {"cells": [cell | {"noise": {"ratio": 1.0}}]}) == []
+    assert "6,000, 60,000 and 600,000" in sentence
+    assert "of 1,000" in sentence
+    assert relaxation({"settings": settings, "cells": content["cells"]}) == []
 
 
 def test_published_noise_is_that_of_replacing_a_record_and_stored_plans_are_checked(tmp_path):
@@ -238,7 +252,8 @@ def check_files(folder, names):
 def test_the_adult_command_writes_its_files_and_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(SIZES, "quick", replace(SIZES["quick"], num_steps=40))
-    monkeypatch.setattr(adult_command, "clip_norms", lambda problem: {"published": dict.fromkeys(VARIANTS, 2.0)})
+    facts = {"data": "simulated records", "clip_norms": {"published": dict.fromkeys(VARIANTS, 2.0)}}
+    monkeypatch.setattr(adult_command, "facts_of", lambda problem: facts)
     arguments = ["--quick", "--clipping", "published", "--output", str(tmp_path), "--variants"]
     adult_command.main([*arguments, "aligned"])
     first = check_files(tmp_path, {"distances_published.png", "noise_published.png"})
