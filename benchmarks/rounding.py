@@ -1,36 +1,85 @@
 """How far float32 rounding lets one record move a clipped sum beyond the clip norm: ``python benchmarks/rounding.py``.
 
 The first of many rows leaves, so that all others move up a slot. Rows lie in one orthant, have two columns and are all
-clipped, which is where partial sums grow fastest. Prints the largest excess over the clip norm, relative to it.
+clipped, which is where partial sums grow fastest; those of every other trial point in nearly one direction. Prints the
+largest excess over the clip norm in all trials, relative to it, for sums in one pass, in parts (``microbatch_size``)
+and of gradients that are clipped without being formed; and that of the count of unclipped records over ½, of records
+all of which count for a fraction. Excess of plain sums is random: more trials find a little more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.gradients.ghost import clipped_gradient_sum, in_microbatches
+from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum, bounded_sum_and_count
 
-TRIALS = {400: 20, 2048: 20, 10**5: 3, 10**6: 3}
+TRIALS = {512: 400, 2048: 400, 10**5: 100, 10**6: 20}
+PART = 256
+Adder = Callable[[jax.Array, jax.Array], TwoFold]
+
+
+def one_pass(rows: jax.Array, included: jax.Array) -> TwoFold:
+    return bounded_sum(rows, included, 1.0)
+
+
+def in_parts(rows: jax.Array, included: jax.Array) -> TwoFold:
+    def part(rows: jax.Array, present: jax.Array) -> TwoFold:
+        return bounded_sum(rows, present, 1.0, num_rows=included.shape[0])
+
+    return in_microbatches(part, rows, included, PART)
+
+
+def ghost(rows: jax.Array, included: jax.Array) -> TwoFold:
+    return clipped_gradient_sum(lambda weights, row: jnp.sum(row @ weights), jnp.ones((2, 1)), rows, included, 1.0)
+
+
+def count(rows: jax.Array, included: jax.Array) -> TwoFold:
+    return bounded_sum_and_count(rows, included, 1.0).centred_count
+
+
+def clipped_rows(generator: np.random.Generator, number: int, trial: int) -> np.ndarray:
+    if trial % 2:
+        return np.abs(generator.normal(size=(number, 2))).astype(np.float32) + 2
+    rows = np.abs(generator.normal(size=(number, 2)) ** 3).astype(np.float32)
+    return rows * (2 / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def nearly_clipped_rows(generator: np.random.Generator, number: int, trial: int) -> np.ndarray:
+    del trial
+    rows = generator.uniform(0.9, 1, size=(number, 1)).astype(np.float32)
+    rows[0] = 0.5  # the one that leaves counts for ½
+    return rows
+
+
+def change(add: Adder, rows: np.ndarray) -> float:
+    """By how much the sum moves when the first row leaves."""
+    number = len(rows)
+    shifted = np.concatenate([rows[1:], rows[-1:]])
+    totals = (
+        add(jnp.asarray(rows), jnp.ones(number, bool)),
+        add(jnp.asarray(shifted), jnp.arange(number) < number - 1),
+    )
+    with_first, without = (np.float64(total.high) + np.float64(total.low) for total in totals)
+    return float(np.linalg.norm(with_first - without))
 
 
 def main() -> None:
-    generator = np.random.default_rng(0)
-    added = jax.jit(lambda rows, included: bounded_sum(rows, included, 1.0))
-    for count, trials in TRIALS.items():
-        excess = 0.0
-        for _ in range(trials):
-            rows = np.abs(generator.normal(size=(count, 2)) ** 3).astype(np.float32)
-            rows *= 2 / np.linalg.norm(rows, axis=1, keepdims=True)
-            shifted = np.concatenate([rows[1:], rows[-1:]])
-            totals = (
-                added(jnp.asarray(rows), jnp.ones(count, bool)),
-                added(jnp.asarray(shifted), jnp.arange(count) < count - 1),
-            )
-            with_first, without = (np.float64(total.high) + np.float64(total.low) for total in totals)
-            excess = max(excess, float(np.linalg.norm(with_first - without)) - 1)
-        print(f"{count:>9,} rows: {excess:.1e}")
+    adders = {"one pass": one_pass, f"parts of {PART}": in_parts, "not formed": ghost, "count": count}
+    print(f"{'rows':>9}  " + "  ".join(f"{name:>12}" for name in adders))
+    for number, trials in TRIALS.items():
+        excess = []
+        for name, add in adders.items():
+            generator = np.random.default_rng(0)
+            make, bound = (nearly_clipped_rows, 0.5) if name == "count" else (clipped_rows, 1.0)
+            compiled = jax.jit(add)
+            moved = [change(compiled, make(generator, number, trial)) for trial in range(trials)]
+            excess.append(max(moved) / bound - 1)
+        print(f"{number:>9,}  " + "  ".join(f"{value:12.1e}" for value in excess), flush=True)
 
 
 if __name__ == "__main__":

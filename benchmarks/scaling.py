@@ -22,11 +22,14 @@ from harness.problem import Problem
 from harness.scaling_report import markdown, picture
 from harness.statistics import ratio, summary
 
-STEP, SAMPLER, MAPPED = "step", "sampler", "step, mapped file"
+STEP, HAND, SAMPLER, MAPPED = "step", "hand-written", "sampler", "step, mapped file"
 BASE = Problem(num_records=100_000, dimension=20)
-# large batches of many columns: nearly all of a step is scoring records
-COMPUTE_BOUND = Problem(num_records=100_000, dimension=200, expected_batch=10_000)
-NUM_STEPS, COMPUTE_BOUND_STEPS = 2000, 100
+NUM_STEPS = 2000
+# model -> problem and steps: large batches, of which one model computes much and the other fetches many columns
+SPREAD = {
+    "random_effect": (Problem(num_records=400_000, dimension=20, expected_batch=40_000), 50),
+    "regression": (Problem(num_records=100_000, dimension=200, expected_batch=10_000), 100),
+}
 
 FULL = {
     "records": [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000],
@@ -41,19 +44,20 @@ MOST_IN_MEMORY = 10_000_000  # a hundred million rows of 20 columns would need 8
 def curve(
     contestants: dict[str, Contestant], points: Sequence[tuple[int, Problem]], rounds: int, failed: dict[str, str]
 ) -> dict[str, Any]:
-    """Milliseconds of every contestant at every point, and ratios to the first point."""
-    workers, entries = [], []
+    """Milliseconds of every contestant at every point, and ratios to the first point and to the hand-written loop."""
+    workers = []
     for name, contestant in contestants.items():
         try:
             workers.append(Worker(contestant))
         except ContestantError as error:
             failed[name] = str(error)
-            continue
-        entries += [
-            (f"{name}|{value}", workers[-1], problem)
-            for value, problem in points
-            if name != STEP or problem.num_records <= MOST_IN_MEMORY
-        ]
+    # points outside, workers inside: every measurement comes just after another process had the machine
+    entries = [
+        (f"{worker.contestant.name}|{value}", worker, problem)
+        for value, problem in points
+        for worker in workers
+        if not worker.contestant.needs_records or problem.num_records <= MOST_IN_MEMORY
+    ]
     seconds, stopped = round_robin(entries, rounds)
     failed.update(stopped)
     for worker in workers:
@@ -70,35 +74,42 @@ def rows_of(seconds: dict[str, list[float]]) -> dict[str, Any]:
             "milliseconds": summary(values, scale=1e3, digits=5),
             "ratio_to_first": ratio(values, first),
         }
+        hand = seconds.get(f"{HAND}|{value}")
+        if name == STEP and hand:
+            rows[name][value]["ratio_to_hand_written"] = ratio(values, hand)
     return rows
 
 
-def measure_processes(numbers: Sequence[int], rounds: int, failed: dict[str, str]) -> dict[str, Any]:
+def measure_processes(model: str, numbers: Sequence[int], rounds: int, failed: dict[str, str]) -> dict[str, Any]:
     """The same run by groups of processes, one core and one thread each; throughput relative to one process."""
-    contestant = Contestant("processes", "dpvi_processes", COMPUTE_BOUND_STEPS)
+    problem, num_steps = SPREAD[model]
+    contestant = Contestant("processes", "dpvi_processes", num_steps, options={"model": model})
     groups: dict[int, Group] = {}
     for number in numbers:
         try:
             groups[number] = Group(contestant, number)
         except ContestantError as error:
-            failed[f"{number} processes"] = str(error)
-    entries: Any = [(str(number), group, COMPUTE_BOUND) for number, group in groups.items()]
+            failed[f"{model}, {number} processes"] = str(error)
+    entries: Any = [(str(number), group, problem) for number, group in groups.items()]
     seconds, stopped = round_robin(entries, rounds)
-    failed.update({f"{number} processes": reason for number, reason in stopped.items()})
+    failed.update({f"{model}, {number} processes": reason for number, reason in stopped.items()})
     for group in groups.values():
         group.close()
-    return {
+    rows = {
         number: {
             "milliseconds": summary(values, scale=1e3, digits=5),
             "throughput": ratio(seconds["1"], values) if "1" in seconds else None,
         }
         for number, values in seconds.items()
     }
+    print(f"processes measured: {model}", file=sys.stderr, flush=True)
+    return {"problem": problem.to_dict(), "rows": rows}
 
 
-def measure(points: dict[str, list[int]], rounds: int) -> dict[str, Any]:
+def measure(points: dict[str, list[int]], rounds: int, wanted: Sequence[str]) -> dict[str, Any]:
     failed: dict[str, str] = {}
     step = Contestant(STEP, "dpvi_step", NUM_STEPS)
+    hand = Contestant(HAND, "hand_written", NUM_STEPS, {"score": "vmap_grad"})
     sampler = Contestant(SAMPLER, "dpvi_sampler", 4 * NUM_STEPS, needs_records=False)
     mapped = Contestant(MAPPED, "dpvi_mapped_step", NUM_STEPS // 4, needs_records=False)
     by_records = [(n, replace(BASE, num_records=n)) for n in points["records"]]
@@ -106,13 +117,16 @@ def measure(points: dict[str, list[int]], rounds: int) -> dict[str, Any]:
     by_batch = [(b, replace(BASE, expected_batch=b)) for b in points["batch"]]
     curves = {}
     for name, contestants, values in (
-        ("records", {STEP: step, SAMPLER: sampler, MAPPED: mapped}, by_records),
-        ("dimension", {STEP: step}, by_dimension),
-        ("batch", {STEP: step, SAMPLER: sampler}, by_batch),
+        ("records", {STEP: step, HAND: hand, SAMPLER: sampler, MAPPED: mapped}, by_records),
+        ("dimension", {STEP: step, HAND: hand}, by_dimension),
+        ("batch", {STEP: step, HAND: hand, SAMPLER: sampler}, by_batch),
     ):
+        if name not in wanted:
+            continue
         curves[name] = curve(contestants, values, rounds, failed)
         print(f"{name} measured", file=sys.stderr, flush=True)
-    processes = measure_processes(points["processes"], rounds, failed)
+    models = SPREAD if "processes" in wanted else {}
+    processes = {model: measure_processes(model, points["processes"], rounds, failed) for model in models}
     return {"curves": curves, "processes": processes, "not_measured": failed}
 
 
@@ -120,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and points")
     parser.add_argument("--rounds", type=int, help="rounds per curve")
+    parser.add_argument("--curves", nargs="+", choices=FULL, default=list(FULL), help="what to measure; all by default")
     parser.add_argument("--processes", type=int, nargs="+", help="numbers of processes, the first of them 1")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "scaling.json")
     options = parser.parse_args(arguments)
@@ -131,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
         "rounds": rounds,
         "problem": BASE.to_dict(),
-        "compute_bound": COMPUTE_BOUND.to_dict(),
-        **measure(points, rounds),
+        **measure(points, rounds, options.curves),
     }
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(content, indent=2) + "\n")

@@ -220,7 +220,8 @@ def test_a_batch_that_does_not_fit_in_memory_says_what_to_do_and_no_size(monkeyp
         fit()
     assert "sampling_rate" in str(caught.value)
     assert caught.value.__context__ is None
-    with pytest.raises(MemoryError, match="fewer data sets"):
+    monkeypatch.setattr("dpvi.studies.Run", lambda *_, **__: exhausted)
+    with pytest.raises(MemoryError, match="smaller group_size"):
         dpvi.fit_many(mean, Y[None], PLAN, guide=mean_guide, progress=False)
 
 

@@ -13,8 +13,7 @@ from harness.problem import Problem
 
 from dpvi.data.sampling import poisson_sampler, positions
 from dpvi.mechanism.rng import root_key, step_words, streams
-
-CHUNK = 1000  # about the chunk of a fit
+from dpvi.train.chunk import longest_chunk
 
 
 @functools.cache
@@ -32,15 +31,19 @@ def compiled(problem: Problem) -> Any:
     return jax.jit(draws)
 
 
-def first_result(problem: Problem, num_steps: int) -> None:
-    draws = compiled(problem)
+def first_result(problem: Problem, num_steps: int) -> int:
+    """Draw for at least ``num_steps`` steps, and say for how many."""
+    draws, sampler = compiled(problem), poisson_sampler(problem.num_records, problem.sampling_rate)
+    drawn_bytes = 4 * (sampler.words_per_pass + sampler.physical_size)  # words and positions
+    chunk = longest_chunk(drawn_bytes, drawn_bytes)
     with jax.enable_x64(True):  # as in a fit, whose noise needs it
-        for start in range(0, num_steps, CHUNK):
-            draws(np.arange(start, start + CHUNK, dtype=np.uint32)).block_until_ready()
+        for start in range(0, num_steps, chunk):
+            draws(np.arange(start, start + chunk, dtype=np.uint32)).block_until_ready()
+    return -(-num_steps // chunk) * chunk
 
 
 def run(problem: Problem, num_steps: int) -> float:
-    """Seconds per draw; ``num_steps`` has to be a multiple of the chunk."""
+    """Seconds per draw."""
     start = time.perf_counter()
-    first_result(problem, num_steps)
-    return (time.perf_counter() - start) / num_steps
+    drawn = first_result(problem, num_steps)
+    return (time.perf_counter() - start) / drawn

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
-FLAT_TARGET, PROCESSES_TARGET = 1.1, 1.5
+FLAT_TARGET, HAND_TARGET, PROCESSES_TARGET = 1.1, 1.3, 1.5
 LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
+MODELS = {
+    "random_effect": f"Bound by computing (target: two processes, at least {PROCESSES_TARGET}), logistic regression "
+    "with a normal effect of every record, integrated out by quadrature with 64 nodes",
+    "regression": "Bound by memory, logistic regression",
+}
 
 
 def markdown(content: dict[str, Any]) -> str:
@@ -16,16 +22,14 @@ def markdown(content: dict[str, Any]) -> str:
         f"Made by `{content['command']}`; {machine['cores']} cores ({machine['architecture']}), medians over "
         f"{content['rounds']} interleaved rounds. Logistic regression; unless it varies N = "
         f"{problem['num_records']:,}, d = {problem['dimension']}, expected batch {problem['expected_batch']}. "
-        "Milliseconds, in brackets the ratio to the first row. The mapped file is a hole of zeros; pages that were "
-        "read before are in the operating system's memory.",
+        "Milliseconds, in brackets the ratio to the first row; where the hand-written loop was measured, step / "
+        "hand-written at the same point, in brackets the quartiles. The loop is that of `contestants/hand_written.py`: "
+        "per-record gradients by autodiff, all randomness drawn ahead. The mapped file is a hole of zeros; pages that "
+        "were read before are in the operating system's memory.",
     ]
     for name, rows in content["curves"].items():
         parts += [f"## Against the {LABELS[name]}", _curve(LABELS[name], rows)]
-    sampler = content["curves"].get("records", {}).get("sampler")
-    if sampler:
-        medians = [cell["ratio_to_first"]["median"] for cell in sampler.values()]
-        spread = max(medians) / min(medians)
-        parts.append(f"Sampler, slowest / fastest N: {spread:.2f} (target ≤ {FLAT_TARGET}).")
+        parts += _about_records(rows) if name == "records" else _about_growth(LABELS[name], rows)
     parts += _processes(content)
     if content["not_measured"]:
         parts.append("Not measured: " + "; ".join(f"{k}: {v}" for k, v in content["not_measured"].items()) + ".")
@@ -34,9 +38,13 @@ def markdown(content: dict[str, Any]) -> str:
 
 def _curve(label: str, rows: dict[str, Any]) -> str:
     values = sorted({int(value) for row in rows.values() for value in row})
-    lines = [f"| {label} | {' | '.join(rows)} |", "| --- " * (len(rows) + 1) + "|"]
+    compared = any("ratio_to_hand_written" in cell for cell in rows.get("step", {}).values())
+    columns = [*rows, "step / hand-written"] if compared else [*rows]
+    lines = [f"| {label} | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
     for value in values:
         cells = [_cell(row.get(str(value))) for row in rows.values()]
+        if compared:
+            cells.append(_spread(rows["step"].get(str(value), {}).get("ratio_to_hand_written")))
         lines.append(f"| {value:,} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -45,19 +53,50 @@ def _cell(cell: dict[str, Any] | None) -> str:
     return f"{cell['milliseconds']['median']:.4f} ({cell['ratio_to_first']['median']:.2f})" if cell else ""
 
 
+def _spread(ratio: dict[str, Any] | None) -> str:
+    return f"{ratio['median']:.2f} ({ratio['lower_quartile']:.2f} to {ratio['upper_quartile']:.2f})" if ratio else ""
+
+
+def _about_records(rows: dict[str, Any]) -> list[str]:
+    """The two targets at a fixed expected batch."""
+    lines = []
+    if "sampler" in rows:
+        medians = [cell["ratio_to_first"]["median"] for cell in rows["sampler"].values()]
+        lines.append(f"Sampler, slowest / fastest N: {max(medians) / min(medians):.2f} (target ≤ {FLAT_TARGET}).")
+    cells = [cell["ratio_to_hand_written"] for cell in rows.get("step", {}).values() if "ratio_to_hand_written" in cell]
+    if cells:
+        worst = max(cell["median"] for cell in cells)
+        lines.append(f"Step / hand-written at the same N, largest: {worst:.2f} (target ≤ {HAND_TARGET}).")
+    return lines
+
+
+def _about_growth(label: str, rows: dict[str, Any]) -> list[str]:
+    """How much faster than what varies a time grows from one row to the next, at most."""
+    growths = []
+    for name, row in rows.items():
+        points = [(int(value), cell["milliseconds"]["median"]) for value, cell in row.items()]
+        steepest = [(t2 / t1) / (v2 / v1) for (v1, t1), (v2, t2) in itertools.pairwise(points)]
+        growths.append(f"{name} {max(steepest, default=1.0):.2f}")
+    return [f"Growth from one row to the next / growth of the {label}, largest (linear: ≤ 1): {', '.join(growths)}."]
+
+
 def _processes(content: dict[str, Any]) -> list[str]:
-    problem = content["compute_bound"]
-    lines = ["| processes | ms per step | throughput relative to one (quartiles) |", "| --- | --- | --- |"]
-    for number, row in content["processes"].items():
-        gain = row["throughput"]
-        spread = f"{gain['median']:.2f} ({gain['lower_quartile']:.2f} to {gain['upper_quartile']:.2f})" if gain else ""
-        lines.append(f"| {number} | {row['milliseconds']['median']:.3f} | {spread} |")
-    return [
-        "## Against the number of processes",
-        f"One core and one thread each, N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
-        f"{problem['expected_batch']:,}. Target: two processes, at least {PROCESSES_TARGET}.",
-        "\n".join(lines),
-    ]
+    parts = ["## Against the number of processes", "One core and one thread each."] if content["processes"] else []
+    for model, measured in content["processes"].items():
+        problem = measured["problem"]
+        lines = ["| processes | ms per step | throughput relative to one (quartiles) |", "| --- | --- | --- |"]
+        for number, row in measured["rows"].items():
+            lines.append(f"| {number} | {row['milliseconds']['median']:.3f} | {_gain(row['throughput'])} |")
+        parts += [
+            f"{MODELS[model]}: N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
+            f"{problem['expected_batch']:,}.",
+            "\n".join(lines),
+        ]
+    return parts
+
+
+def _gain(gain: dict[str, float] | None) -> str:
+    return f"{gain['median']:.2f} ({gain['lower_quartile']:.2f} to {gain['upper_quartile']:.2f})" if gain else ""
 
 
 def picture(content: dict[str, Any], path: Path) -> None:
@@ -76,10 +115,12 @@ def picture(content: dict[str, Any], path: Path) -> None:
             axis.loglog(values, [cell["milliseconds"]["median"] for cell in row.values()], "o-", label=label)
         axis.set(xlabel=LABELS[name], ylabel="ms")
         axis.legend(frameon=False)
-    numbers = [int(number) for number in content["processes"]]
-    gains = [row["throughput"]["median"] if row["throughput"] else 1.0 for row in content["processes"].values()]
     last = axes.flat[3]
-    last.plot(numbers, gains, "o-", label="measured")
+    numbers: list[int] = []
+    for model, measured in content["processes"].items():
+        numbers = [int(number) for number in measured["rows"]]
+        gains = [row["throughput"]["median"] if row["throughput"] else 1.0 for row in measured["rows"].values()]
+        last.plot(numbers, gains, "o-", label=MODELS[model].partition(",")[0].partition(" (")[0].lower())
     last.plot(numbers, numbers, "--", color="grey", label="as many times faster")
     last.set(xlabel="processes, one core each", ylabel="throughput relative to one", xticks=numbers)
     last.legend(frameon=False)

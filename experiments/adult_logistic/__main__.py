@@ -11,8 +11,18 @@ from typing import Any
 from experiments.adult_logistic.problem import make_problem
 from experiments.adult_logistic.report import figures, table
 from experiments.adult_logistic.settings import CLIPPINGS, SIZES, VARIANTS
-from experiments.adult_logistic.study import cells_of, clip_norms, load_plans, make_plans, run_study, save_plans
+from experiments.adult_logistic.study import (
+    Cell,
+    cells_of,
+    facts_of,
+    load_facts,
+    load_plans,
+    make_plans,
+    run_study,
+    save_plans,
+)
 from experiments.common import sized_command as shared
+from experiments.common.command import shared_programs
 
 _MODULE = "experiments.adult_logistic"
 
@@ -25,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--epsilons", nargs="+", type=float, default=None, help="of those of the size")
     made.add_argument("--download", action="store_true", help="fetch Adult from the UCI repository where it is missing")
     made.add_argument("--plans", type=Path, default=None, help="take plans from this file")
+    made.add_argument("--facts", type=Path, default=None, help="take clip norms from this results.json, not anew")
     made.add_argument("--write-plans", type=Path, default=None, help="make the plans, write this file and stop")
     return made
 
@@ -34,6 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser().parse_args(arguments)
     size = shared.size_of(given)
     settings = replace(SIZES[size], noise=given.noise)
+    output = given.output or shared.results_folder(_MODULE, size, *shared.noise_marks(given.noise))
+    if given.join is not None:
+        content = shared.join_results(output / "results.json", given.join, settings, {"cells": Cell._fields})
+        if given.facts is not None:
+            content |= load_facts(given.facts, content["data"])
+        shared.finish(content, output, table, figures)
+        return
     epsilons = settings.epsilons if given.epsilons is None else tuple(given.epsilons)
     if unknown := set(epsilons) - set(settings.epsilons):
         raise ValueError(f"Size {size!r} has epsilon {settings.epsilons}, not {sorted(unknown)}; choose among these.")
@@ -43,15 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.write_plans is not None:
         save_plans(plans, given.write_plans)
         return
-    output = given.output or shared.results_folder(_MODULE, size, *shared.noise_marks(given.noise))
     options = shared.noise_options(given.noise)
     content = shared.open_results(output / "results.json", _MODULE, settings, size, options)
     if "clip_norms" not in content:
-        content |= {"data": problem.name, "clip_norms": clip_norms(problem)}
+        content |= facts_of(problem) if given.facts is None else load_facts(given.facts, problem.name)
     cells = cells_of(given.clipping, given.variants, epsilons)
-    run_study(settings, problem, plans, cells, content, shared.keeper(output, _said))
-    shared.finish(content, output, table)
-    figures(content, output)
+    with shared_programs():
+        run_study(settings, problem, plans, cells, content, shared.keeper(output, _said))
+    shared.finish(content, output, table, figures)
 
 
 def _said(row: dict[str, Any]) -> str:

@@ -68,9 +68,11 @@ def published_shifts(estimator: Estimator, problem: Problem, point: Optimum, dra
     return scaled[:, : estimator.release_size(_FAMILY, draws.shape[1])]
 
 
-def rule_clip_norm(estimator: Estimator, problem: Problem, seed: int = 0, num_draws: int = 8) -> float:
-    """The 97.5 % quantile of release norms at the optimum of ``problem``, over records and draws of η."""
-    released = release_function(estimator, problem, problem.optimum)
+def rule_clip_norm(
+    estimator: Estimator, problem: Problem, seed: int = 0, num_draws: int = 8, point: Optimum | None = None
+) -> float:
+    """The 97.5 % quantile of release norms at ``point``, over records and draws of η; by default at the optimum."""
+    released = release_function(estimator, problem, problem.optimum if point is None else point)
     draws = np.random.default_rng(seed).normal(size=(num_draws, problem.features.shape[1]))
     norms = [np.linalg.norm(released(eta), axis=1) for eta in draws]
     return float(np.quantile(norms, QUANTILE))
@@ -83,6 +85,15 @@ def simulated_clip_norms(num_records: int, num_tables: int = 3, seed: int = 0) -
         name: float(np.mean([rule_clip_norm(estimator, table) for table in tables]))
         for name, estimator in VARIANTS.items()
     }
+
+
+def norms_at_the_start(num_records: int, initial_scale: float, seed: int = 0) -> dict[str, float]:
+    """The same quantile where runs start, on one table of the public law: locations 0.1 N(0, 1), one scale for all."""
+    table = simulated_problem(np.random.default_rng([seed, 0]), num_records)
+    dimension = table.features.shape[1]
+    location = 0.1 * np.random.default_rng(seed).normal(size=dimension)
+    start = Optimum(location, np.full(dimension, initial_scale))
+    return {name: rule_clip_norm(estimator, table, point=start) for name, estimator in VARIANTS.items()}
 
 
 def _padded(batch: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -29,6 +29,7 @@ PUBLISHED_CLIP_NORMS: Mapping[str, float] = {
 }
 
 CLIPPINGS = ("published", "simulated")
+AT_START = "simulated, at the start"
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ class Settings:
         return asdict(self) | {"epsilons": list(self.epsilons)}
 
 
-# A fifth or a twentieth of the steps at the same ε carry less noise each; distances are not those of the full size.
+# A twentieth of the steps at the same ε carry less noise each; distances are not those of the full size.
 SIZES: Mapping[str, Settings] = {
     "full": Settings(),
-    "gpu": Settings(num_steps=100_000, num_seeds=20),
+    "gpu": Settings(num_seeds=5),
     "small": Settings(num_steps=20_000, num_seeds=5, epsilons=(1.0, 4.0)),
     "quick": Settings(num_steps=200, num_seeds=2, epsilons=(4.0,), sampling_rate=0.1, simulated_records=2000),
 }

@@ -18,9 +18,9 @@ from dpvi.core.plan import Plan
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.adult_logistic.problem import Problem, logistic_regression
-from experiments.adult_logistic.releases import rule_clip_norm, simulated_clip_norms
+from experiments.adult_logistic.releases import norms_at_the_start, rule_clip_norm, simulated_clip_norms
 from experiments.adult_logistic.scores import score
-from experiments.adult_logistic.settings import PUBLISHED_CLIP_NORMS, VARIANTS, Settings
+from experiments.adult_logistic.settings import AT_START, PUBLISHED_CLIP_NORMS, VARIANTS, Settings
 from experiments.common.sized_command import ADJACENCIES
 
 _RULE_RECORDS = 30_000  # a declared size for simulated tables, not read from the records
@@ -74,14 +74,33 @@ def load_plans(path: Path, settings: Settings) -> dict[float, Plan]:
 def clip_norms(problem: Problem) -> dict[str, dict[str, float]]:
     """C of every variant: as published, by the paper's rule on simulated records, and by it on the records themselves.
 
-    The last is what the paper did; it is not private, is used by no run, and stands in the results for comparison.
+    The third is what the paper did; it is not private, is used by no run, and stands in the results for comparison. The
+    last is no C of any run either: the rule's quantile where runs start, on simulated records.
     """
     size = min(_RULE_RECORDS, len(problem.labels)) if problem.name != "Adult" else _RULE_RECORDS
     return {
         "published": dict(PUBLISHED_CLIP_NORMS),
         "simulated": simulated_clip_norms(size),
         "on the records": {name: rule_clip_norm(estimator, problem) for name, estimator in VARIANTS.items()},
+        AT_START: norms_at_the_start(size, Settings().initial_scale),
     }
+
+
+def facts_of(problem: Problem) -> dict[str, Any]:
+    """What depends on the data alone: clip norms, and quartiles of the optimum's variances σ*².
+
+    The latter say how fast a run forgets its start; like every distance to the optimum they are not private.
+    """
+    variances = np.quantile(problem.optimum.scale**2, (0.25, 0.5, 0.75)).tolist()
+    return {"data": problem.name, "clip_norms": clip_norms(problem), "optimum_variances": variances}
+
+
+def load_facts(path: Path, data: str) -> dict[str, Any]:
+    """Those of another study of the same data; to find them takes as long as thousands of steps."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if stored["data"] != data:
+        raise ValueError(f"{path} has facts about {stored['data']}, the study is of {data}; leave them out.")
+    return {name: stored[name] for name in ("data", "clip_norms", "optimum_variances") if name in stored}
 
 
 def with_clip_norm(plan: Plan, clip_norm: float) -> Plan:

@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,7 +32,13 @@ class Settings(Protocol):
 
 
 def sized_parser(
-    module: str, description: str | None, sizes: Mapping[str, Any], *, noise: bool = False, data: str | None = None
+    module: str,
+    description: str | None,
+    sizes: Mapping[str, Any],
+    *,
+    noise: bool = False,
+    data: str | None = None,
+    cells: bool = True,
 ) -> argparse.ArgumentParser:
     """A parser with ``--size``, ``--quick`` and ``--output``.
 
@@ -46,6 +52,8 @@ def sized_parser(
         Whether the study can be run at the published noise: adds ``--noise``.
     data
         What ``--data`` finds a folder of, where the study reads a file.
+    cells
+        Whether results grow cell by cell: adds ``--join``.
     """
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     chosen = [name for name in sizes if name != QUICK]
@@ -56,6 +64,14 @@ def sized_parser(
     if data is not None:
         made.add_argument("--data", type=Path, help=f"folder with {data} (default: DPVI_DATA, then the cache)")
     made.add_argument("--output", type=Path, help="folder of the results (default: beside the experiment)")
+    if cells:
+        made.add_argument(
+            "--join",
+            type=Path,
+            nargs="*",
+            metavar="FOLDER",
+            help="run nothing: take the cells of these folders too, and write table and figures anew",
+        )
     return made
 
 
@@ -101,13 +117,62 @@ def open_results(
             "command": command(module, size, options),
             "size": size,
             "settings": settings.to_dict(),
-            "machine": f"{os.cpu_count()} cores, {jax.devices()[0].device_kind}",
+            "machine": machine(),
             "cells": [],
             **more,
         }
     content = json.loads(path.read_text(encoding="utf-8"))
     if content["settings"] != settings.to_dict():
         raise ValueError(f"{path} holds a study with other settings; choose another --output or remove it.")
+    return content
+
+
+def machine() -> str:
+    """Cores that this process may use, of those there are, and the device.
+
+    Examples
+    --------
+    >>> machine().endswith(jax.devices()[0].device_kind)
+    True
+    """
+    there = os.cpu_count() or 1
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    cores = f"{there} cores" if mine == there else f"{mine} of {there} cores"
+    return f"{cores}, {jax.devices()[0].device_kind}"
+
+
+def join_results(
+    path: Path, folders: Sequence[Path], settings: Settings, names: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """What ``path`` and the ``results.json`` of other folders hold, each row once.
+
+    Parts of a study can be computed side by side, each process with an ``--output`` of its own.
+
+    Parameters
+    ----------
+    path
+        Where the study's own ``results.json`` is, or will be.
+    folders
+        The parts.
+    settings
+        What the study fixes; refused where a part has others.
+    names
+        For every list of rows, the entries that tell one row from another.
+    """
+    paths = ([path] if path.exists() else []) + [folder / "results.json" for folder in folders]
+    if not paths:
+        raise ValueError(f"There is nothing to join: {path} does not exist, and no folder was given.")
+    content: dict[str, Any] = {}
+    for each in paths:
+        part = json.loads(each.read_text(encoding="utf-8"))
+        if part["settings"] != settings.to_dict():
+            raise ValueError(f"{each} holds a study with other settings; join parts of one size and noise.")
+        machines = content.get("machine", part["machine"]).split("; ")
+        content["machine"] = "; ".join(dict.fromkeys([*machines, part["machine"]]))
+        for rows, entries in names.items():
+            both = [*content.get(rows, []), *part[rows]]
+            content[rows] = list({tuple(row[entry] for entry in entries): row for row in reversed(both)}.values())[::-1]
+        content = part | content
     return content
 
 
@@ -143,12 +208,24 @@ def keeper(folder: Path, say: Callable[[dict[str, Any]], str]) -> Callable[[dict
     return keep
 
 
-def finish(content: dict[str, Any], folder: Path, table: Callable[[dict[str, Any]], str]) -> None:
-    """Write the content and its table, and print the table."""
+def finish(
+    content: dict[str, Any],
+    folder: Path,
+    table: Callable[[dict[str, Any]], str],
+    figures: Callable[[dict[str, Any], Path], None],
+) -> None:
+    """Write the content, its table and its figures into ``folder``, and print the table.
+
+    Where matplotlib is missing the figures are left out; ``--join`` draws them elsewhere.
+    """
     write_json(content, folder)
     text = table(content)
     (folder / "table.md").write_text(text, encoding="utf-8")
     print(text)
+    try:
+        figures(content, folder)
+    except ImportError as error:
+        print(error)
 
 
 def noise_options(noise: str) -> dict[str, str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from dpvi.core.plan import Plan
 from experiments.common import sized_command as shared
+from experiments.common.command import shared_programs
 from experiments.full_rank.report import figure, table
 from experiments.full_rank.settings import METHODS, SIZES
-from experiments.full_rank.study import check_plan, make_plan, run_study
+from experiments.full_rank.study import Cell, check_plan, make_plan, run_study
 
 _MODULE = "experiments.full_rank"
 
@@ -31,17 +32,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser().parse_args(arguments)
     size = shared.size_of(given)
     settings = replace(SIZES[size], noise=given.noise)
+    output = given.output or shared.results_folder(_MODULE, size, *shared.noise_marks(given.noise))
+    if given.join is not None:
+        rows = {"cells": Cell._fields}
+        shared.finish(shared.join_results(output / "results.json", given.join, settings, rows), output, table, _figures)
+        return
     plan = make_plan(settings) if given.plan is None else check_plan(Plan.load(given.plan), settings)
     if given.write_plan is not None:
         plan.save(given.write_plan)
         return
-    output = given.output or shared.results_folder(_MODULE, size, *shared.noise_marks(given.noise))
     spent = {"delta": plan.delta, "noise_multiplier": plan.noise_multiplier}
     options = shared.noise_options(given.noise)
     content = shared.open_results(output / "results.json", _MODULE, settings, size, options, **spent)
-    run_study(settings, plan, given.methods, content, shared.keeper(output, _said))
-    shared.finish(content, output, table)
-    figure(content, output / "predictive.png")
+    with shared_programs():
+        run_study(settings, plan, given.methods, content, shared.keeper(output, _said))
+    shared.finish(content, output, table, _figures)
+
+
+def _figures(content: dict[str, Any], folder: Path) -> None:
+    figure(content, folder / "predictive.png")
 
 
 def _said(row: dict[str, Any]) -> str:

@@ -13,6 +13,8 @@ _NOISE = {
     "exact": "adding or removing a record (exact accounting)",
     "published": "replacing a record, as published: about twice the noise of adding or removing at the same ε",
 }
+_PUBLISHED_STEPS = 100_000
+_PUBLISHED_MINUTES = {100: "6 to 8", 200: "8 to 10"}
 
 
 def table(content: dict[str, Any]) -> str:
@@ -79,7 +81,7 @@ def figure(content: dict[str, Any], path: Path) -> None:
         axis.set_xticks([key[2] for key in keys], [f"{key[2]:g}" for key in keys])
         axis.set_xticks([], minor=True)
     np.ravel(axes)[0].set_ylabel("predictive log-likelihood")
-    np.ravel(axes)[0].legend(fontsize=8)
+    picture.legend(*np.ravel(axes)[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     picture.savefig(path, dpi=120)
 
 
@@ -104,14 +106,28 @@ def _verdict(content: dict[str, Any]) -> str:
 
 
 def _timing(content: dict[str, Any]) -> str:
+    """Seconds for a step of a run, and what the paper's K.3 calls a run: vanilla and aligned, one after the other."""
     steps = content["settings"]["num_steps"] * content["settings"]["num_seeds"]
-    parts = []
-    for name, method in METHODS.items():
-        for dimension in sorted({row["dimension"] for row in content["cells"]}):
-            seconds = [r["seconds"] for r in content["cells"] if (r["method"], r["dimension"]) == (name, dimension)]
-            if seconds:
-                parts.append(f"{method.label}, d = {dimension}: {1e3 * np.mean(seconds) / steps:.2f} ms")
-    return f"A step of one run on {content['machine']}, compiling included: {'; '.join(parts)}."
+    per_step = {
+        (name, dimension): float(np.mean(seconds)) / steps
+        for name in METHODS
+        for dimension in sorted({row["dimension"] for row in content["cells"]})
+        if (seconds := [r["seconds"] for r in content["cells"] if (r["method"], r["dimension"]) == (name, dimension)])
+    }
+    parts = [f"{METHODS[name].label}, d = {d}: {1e3 * spent:.3f} ms" for (name, d), spent in per_step.items()]
+    lines = [
+        f"A step of one run, {content['settings']['num_seeds']} side by side and compiling included, on "
+        f"{content['machine']}: {'; '.join(parts)}."
+    ]
+    for dimension, published in _PUBLISHED_MINUTES.items():
+        both = [per_step.get((name, dimension)) for name in ("vanilla", "aligned")]
+        if None not in both and content["settings"]["num_steps"] == _PUBLISHED_STEPS:
+            minutes = sum(both) * steps / 60
+            lines.append(
+                f"For d = {dimension} all {content['settings']['num_seeds']} runs of vanilla and aligned together took "
+                f"{minutes:.1f} minutes; the paper's K.3: {published} minutes for one, on a GPU (K80 to A100)."
+            )
+    return " ".join(lines)
 
 
 def _summary(row: dict[str, Any]) -> str:

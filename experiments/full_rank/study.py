@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -100,25 +101,28 @@ def run_study(
 ) -> None:
     """Run the cells that ``content`` does not hold, calling ``keep`` after each."""
     done = {(row["dimension"], row["density"], row["clip_norm"], row["method"]) for row in content["cells"]}
-    for dimension, density, clip_norms in _data_sets(settings):
-        cells = [Cell(dimension, density, c, method) for c in clip_norms for method in methods]
-        if done.issuperset(cells):
+    data = cache(partial(_data, settings))
+    for cell in _cells(settings, methods):
+        if cell in done:
             continue
-        problem = make_problem(dimension, density, settings.num_records, settings.data_seed)
-        ceiling = nonprivate_score(problem)
-        for cell in cells:
-            if cell in done:
-                continue
-            started = time.perf_counter()
-            clipped = replace(plan, releases=(replace(plan.gradients, clip_norm=cell.clip_norm),))
-            scores = [score_of(result, problem) for result in fit(problem, clipped, cell.method, settings)]
-            row = cell._asdict() | {"scores": [s for s in scores if np.isfinite(s)], "num_runs": len(scores)}
-            row |= {"nonprivate_score": ceiling, "seconds": round(time.perf_counter() - started, 2)}
-            content["cells"].append(row)
-            keep(content)
+        problem, ceiling = data(cell.dimension, cell.density)
+        started = time.perf_counter()
+        clipped = replace(plan, releases=(replace(plan.gradients, clip_norm=cell.clip_norm),))
+        scores = [score_of(result, problem) for result in fit(problem, clipped, cell.method, settings)]
+        row = cell._asdict() | {"scores": [s for s in scores if np.isfinite(s)], "num_runs": len(scores)}
+        row |= {"nonprivate_score": ceiling, "seconds": round(time.perf_counter() - started, 2)}
+        content["cells"].append(row)
+        keep(content)
 
 
-def _data_sets(settings: Settings) -> Iterator[tuple[int, float, tuple[float, ...]]]:
-    for dimension in settings.dimensions:
-        for density in settings.densities:
-            yield dimension, density, settings.clip_norms
+def _cells(settings: Settings, methods: Sequence[str]) -> Iterator[Cell]:
+    """One clip norm after the other: a study cut short has all data sets at the first."""
+    for clip_norm in settings.clip_norms:
+        for dimension in settings.dimensions:
+            for density in settings.densities:
+                yield from (Cell(dimension, density, clip_norm, method) for method in methods)
+
+
+def _data(settings: Settings, dimension: int, density: float) -> tuple[Problem, float]:
+    problem = make_problem(dimension, density, settings.num_records, settings.data_seed)
+    return problem, nonprivate_score(problem)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from experiments.common import sized_command as shared
-from experiments.generative_model.cells import cells_of, downstream_cells
+from experiments.generative_model.cells import Cell, DownstreamCell, cells_of, downstream_cells
 from experiments.generative_model.coverage import coverage_settings, run_coverage
 from experiments.generative_model.downstream import run_downstream
 from experiments.generative_model.figures import figures
@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = given.part or [part for part in PARTS if not (given.quick and part == "census")]
     options = {} if given.census == "income" else {"census": given.census}
     output = given.output or shared.results_folder(_MODULE, size, *options.values())
+    if given.join is not None:
+        rows = {"cells": Cell._fields, "downstream": (*DownstreamCell._fields, "repeat")}
+        shared.finish(shared.join_results(output / "results.json", given.join, settings, rows), output, table, figures)
+        return
     content = shared.open_results(output / "results.json", _MODULE, settings, size, options, downstream=[])
 
     def keep(content: dict[str, Any], what: str) -> None:
@@ -52,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_downstream(settings, downstream_cells(parts, settings), content, keep)
         if "coverage" in parts:
             run_coverage(coverage_settings(size), content, keep)
-    shared.finish(content, output, table)
-    figures(content, output)
+    shared.finish(content, output, table, figures)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ def cells_of(parts: Sequence[str], settings: Settings) -> list[Cell]:
         if part == "robustness":
             found += [
                 Cell(COHORT, variant, clip_norm, epsilon, scale, settings.num_steps)
-                for variant, clip_norm in CLIP_NORMS.items()
                 for scale in settings.initial_scales
+                for variant, clip_norm in CLIP_NORMS.items()
             ]
         elif part == "epochs":
             found += [

@@ -50,6 +50,11 @@ def _panels(columns: int = 2) -> tuple[Any, list[Any]]:
     return figure, list(np.ravel(axes))
 
 
+def _legend(figure: Any, axis: Any) -> None:
+    """Below the panels, where it hides no error bar."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+
+
 def _label(row: dict[str, Any]) -> str:
     return f"{row['variant'].replace('_', ' ')}, C = {row['clip_norm']:g}"
 
@@ -63,7 +68,7 @@ def _against(name: str, rows: list[dict[str, Any]], axis_label: str, path: Path)
             means, bars = ([f(row[quantity]) for row in mine] for f in (np.mean, standard_error))
             axis.errorbar([row[name] for row in mine], means, bars, marker="o", label=_label(mine[0]))
         axis.set(xscale="log", yscale="log", xlabel=axis_label, ylabel=label)
-    axes[0].legend(fontsize=8)
+    _legend(figure, axes[0])
     figure.savefig(path, dpi=120)
 
 
@@ -88,7 +93,7 @@ def _curves(rows: list[dict[str, Any]], path: Path) -> None:
         for row in rows:
             axis.plot(row["steps"], row["curve"][quantity], label=_label(row))
         axis.set(yscale="log", xlabel="step", ylabel=label)
-    axes[0].legend(fontsize=8)
+    _legend(figure, axes[0])
     figure.savefig(path, dpi=120)
 
 
@@ -110,5 +115,5 @@ def _downstream(content: dict[str, Any], path: Path) -> None:
         axis.set(ylabel=label)
         axis.set_xticks(range(len(groups)), [f"ε = {e:g}\nC = {c:g}" for e, c in groups])
     axes[1].axhline(0.95, color="grey", linestyle=":")
-    axes[0].legend(fontsize=8)
+    _legend(figure, axes[0])
     figure.savefig(path, dpi=120)

@@ -20,7 +20,8 @@ def score(results: Sequence[Result], response: str, optimum: Optimum, settings: 
     """All scores of a cell; one number per finite run in each list.
 
     ``location_mpae`` and ``scale_mpae`` are of the last iterate, ``averaged_*`` of the converged tail's mean, and
-    ``curve`` holds means over runs at ``steps`` of the run (Figures 1b, 4, H.2 and H.3).
+    ``curve`` holds means over runs at ``steps`` of the run (Figures 1b, 4, H.2 and H.3). ``scales`` has one number per
+    standard deviation: how far it starts from its optimum, and its mean error over runs at the end.
     """
     finite = [result for result in results if np.all(np.isfinite(result.trace.final))]
     row: dict[str, Any] = {"num_runs": len(results), "num_finite": len(finite)}
@@ -41,6 +42,7 @@ def score(results: Sequence[Result], response: str, optimum: Optimum, settings: 
         | {"share_converged": float(np.mean([tail.converged[block] for tail in tails]))}
         | {"steps": [int(step) for step in finite[0].trace.steps[rows]]}
         | {"curve": {name: values.mean(axis=1).tolist() for name, values in curve.items()}}
+        | {"scales": _by_parameter(final, initial, optimum)}
     )
 
 
@@ -53,17 +55,32 @@ def regression_block(result: Result, response: str) -> np.ndarray:
 
 
 def errors(iterates: np.ndarray, initial: np.ndarray, optimum: Optimum) -> dict[str, np.ndarray]:
-    """MPAE of locations and of standard deviations (not of s) of rows of ξ."""
+    """MPAE of locations and of standard deviations (not of s) of rows of ξ, and their mean absolute errors.
+
+    MPAE divides by how far a parameter started from its optimum, so that one which started next to it can outweigh all
+    others; the absolute error has no such weights.
+    """
     (location, scale), (first_location, first_scale) = _constrained(iterates), _constrained(initial)
     return {
         "location_mpae": mpae(location, first_location, optimum.location),
         "scale_mpae": mpae(scale, first_scale, optimum.scale),
+        "location_error": np.mean(np.abs(location - optimum.location), axis=-1),
+        "scale_error": np.mean(np.abs(scale - optimum.scale), axis=-1),
     }
 
 
 def standard_error(values: Sequence[float]) -> float:
     """Of the mean."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def _by_parameter(final: np.ndarray, initial: np.ndarray, optimum: Optimum) -> dict[str, list[float]]:
+    """Of standard deviations; all runs start with the same ones."""
+    start, end = _constrained(initial)[1], _constrained(final)[1]
+    return {
+        "start_distance": np.abs(start[0] - optimum.scale).tolist(),
+        "error": np.mean(np.abs(end - optimum.scale), axis=0).tolist(),
+    }
 
 
 def _constrained(xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -100,8 +100,11 @@ class Settings:
 SIZES: Mapping[str, Settings] = {
     "full": Settings(),
     "gpu": Settings(
-        run_lengths=(20_000, 100_000, 200_000),
-        downstream_steps=100_000,
+        learning_rate=5e-3,
+        num_steps=20_000,
+        run_lengths=(4_000, 10_000, 20_000, 40_000),
+        census_steps=20_000,
+        downstream_steps=20_000,
         num_starts=2,
         runs_per_start=5,
         num_datasets=50,
@@ -119,7 +122,7 @@ SIZES: Mapping[str, Settings] = {
         runs_per_start=2,
         initial_scales=(0.1, 1.0),
         epsilons=(1.0,),
-        natural_clip_norms=(0.02,),
+        natural_clip_norms=(0.01, 0.02, 0.1),
         num_repeats=20,
         repeats_at_once=10,
         num_datasets=20,

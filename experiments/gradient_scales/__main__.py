@@ -15,7 +15,7 @@ _MODULE = "experiments.gradient_scales"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; it takes seconds, so it starts anew each time."""
-    parser = shared.sized_parser(_MODULE, __doc__, SIZES, data="Adult")
+    parser = shared.sized_parser(_MODULE, __doc__, SIZES, data="Adult", cells=False)
     parser.add_argument("--download", action="store_true", help="fetch Adult where it is missing")
     given = parser.parse_args(arguments)
     size = shared.size_of(given)
@@ -25,8 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     content |= {"data": problem.name, "num_records": len(problem.labels), "command": shared.command(_MODULE, size)}
     content["seconds"] = round(time.perf_counter() - started, 1)
     output = given.output or shared.results_folder(_MODULE, size)
-    shared.finish(content, output, table)
-    figure(content, output / "norms.png")
+    shared.finish(content, output, table, lambda content, folder: figure(content, folder / "norms.png"))
 
 
 if __name__ == "__main__":

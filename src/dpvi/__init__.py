@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.dpsvi import DPSVI
     from dpvi.families import FullRank, LowRank, MeanField
-    from dpvi.fitting import fit, fit_many
+    from dpvi.fitting import fit
     from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result
     from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate, plan_together
+    from dpvi.studies import fit_many
     from dpvi.synthetic import synthesize
 
 __version__ = "0.1.0"
@@ -99,7 +100,7 @@ _HOMES = {
     "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.dpsvi": ("DPSVI",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
-    "dpvi.fitting": ("fit", "fit_many"),
+    "dpvi.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla"),
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
@@ -108,6 +109,7 @@ _HOMES = {
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result"),
     "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate", "plan_together"),
+    "dpvi.studies": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
 }
 

@@ -17,11 +17,11 @@ from dpvi.core.driver import Driver
 from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import as_records, record_structure, structure_of
+from dpvi.data.records import structure_of
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.histogram import noisy_histograms
-from dpvi.mechanism.rng import Streams, histogram_stream, root_key, streams
+from dpvi.mechanism.rng import Streams, histogram_stream, streams
 from dpvi.models.base import Model
 from dpvi.models.generative import CovariateLaw, covariates_of
 from dpvi.models.guides import GuidedModel
@@ -31,9 +31,8 @@ from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
 from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
-from dpvi.train.hosts import from_all, from_first, losses_explained, several
+from dpvi.train.hosts import from_all, from_first, losses_explained
 from dpvi.train.loop import Run
-from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm
 
 _INITIAL_SPREAD = 0.1
@@ -136,87 +135,13 @@ def fit(
     with losses_explained(), reading(algorithm.feed):
         location = from_first(start(algorithm, initial_location, run_streams))
         state = algorithm.initial(jnp.asarray(location))
-        histograms = _histograms(algorithm, placed.blocks(), key)
+        histograms = histograms_of(algorithm, placed.blocks(), key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
         run = partial(Run(algorithm, mesh=placed.mesh), placed.records, run_streams, state)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
         trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
-
-
-def fit_many(
-    model: Model | Any,
-    data: Any,
-    plan: Plan,
-    *,
-    family: Family = MeanField(),
-    estimator: Estimator = Aligned(),
-    optimizer: optax.GradientTransformation | None = None,
-    guide: Any = None,
-    initial_location: Any = None,
-    covariate_law: CovariateLaw | None = None,
-    seeds: Sequence[int] | None = None,
-    devices: Sequence[Any] | None = None,
-    progress: bool = True,
-) -> list[Result]:
-    """Fit many data sets of equal size side by side, for repeated studies.
-
-    Parameters
-    ----------
-    data
-        As for :func:`fit`, with one more leading axis: (data sets, records, …). The size of the data sets is shared
-        and known to whoever runs the study.
-    seeds
-        One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
-        with that seed, up to rounding.
-    devices
-        Devices to spread the data sets over, such as ``jax.devices()``; by default all are fitted on the default one.
-
-    Other parameters are those of :func:`fit`. Each data set is protected by its own guarantee; a person in several of
-    them is not protected by any one alone.
-
-    Returns
-    -------
-    One :class:`~dpvi.posterior.Result` per data set.
-    """
-    if several():
-        raise ValueError(
-            "fit_many fits independent data sets, which need no connection: start processes without jax.distributed, "
-            "each with its own share of the data sets."
-        )
-    stacked, num_sets = as_records(data)
-    if any(leaf.ndim < 2 for leaf in jax.tree.leaves(stacked)):
-        raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
-    if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
-        raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
-    first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    if guide is not None:
-        refuse_beside_a_guide(family, estimator, covariate_law)
-        algorithm, _, _ = prepare_guided(model, guide, first, plan, estimator, optimizer, None)
-        scores = None
-    else:
-        algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
-    keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
-    counts = [
-        _histograms(algorithm, [jax.tree.map(lambda leaf, i=i: leaf[i], stacked)], keys[i]) for i in range(num_sets)
-    ]
-    mesh, lanes = lane_mesh(devices, num_sets)
-    by_lane = [streams(keys[i]) for i in lanes]
-    locations = [start(algorithm, initial_location, lane_streams) for lane_streams in by_lane]
-    state = jax.vmap(algorithm.initial)(jnp.stack(locations))
-    records = stacked if len(lanes) == num_sets else jax.tree.map(lambda leaf: leaf[np.array(lanes)], stacked)
-    driver = None if scores is None else ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
-    run, remedy = Run(algorithm, lanes=len(lanes), mesh=mesh), "give fit_many fewer data sets at a time"
-    spread = spread_lanes(mesh, (records, Streams(*map(jnp.stack, zip(*by_lane, strict=True))), state))
-    traces = run_within_memory(remedy, run, *spread, driver=driver, progress=progress)[:num_sets]
-    structure = record_structure(first)
-    return [
-        make_result(
-            algorithm, trace._replace(histograms=counts[i]), structure, None if seeds is None else seeds[i], scores
-        )
-        for i, trace in enumerate(traces)
-    ]
 
 
 def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: Any, **options: Any) -> list[Trace]:
@@ -236,7 +161,7 @@ def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: 
     )
 
 
-def _histograms(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:
+def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:
     """The noisy histograms that the plan pays for, over blocks that hold every record of this process once."""
     plan, model = algorithm.plan, algorithm.model
     if plan.covariates is None:

@@ -22,10 +22,10 @@ from experiments.adult_logistic.releases import (
     rule_clip_norm,
     variational_parameters,
 )
-from experiments.adult_logistic.report import findings
+from experiments.adult_logistic.report import findings, relaxation, why_behind
 from experiments.adult_logistic.scores import noise_check
-from experiments.adult_logistic.settings import SIZES, VARIANTS
-from experiments.adult_logistic.study import load_plans, make_plans, save_plans, with_clip_norm
+from experiments.adult_logistic.settings import AT_START, SIZES, VARIANTS
+from experiments.adult_logistic.study import load_facts, load_plans, make_plans, save_plans, with_clip_norm
 from experiments.full_rank import __main__ as full_rank_command
 from experiments.full_rank import settings as full_rank_settings
 from experiments.full_rank.problem import covariance_factor, make_problem, nonprivate_score, predictive_score
@@ -124,7 +124,8 @@ def test_findings_name_the_settings_and_say_where_the_gap_is_within_its_error():
     def cell(variant, epsilon, location, scale):
         distances = {"location_distance": location, "scale_distance": scale}
         distances |= {"location_mpae": location, "scale_mpae": scale}
-        return {"clipping": "published", "variant": variant, "epsilon": epsilon, "noise": {}} | distances
+        runs = {"num_finite": 2, "num_runs": 2}
+        return {"clipping": "published", "variant": variant, "epsilon": epsilon, "noise": {}} | distances | runs
 
     cells = [
         cell("vanilla", 1.0, [3.0, 3.1], [5.0, 5.1]),
@@ -135,6 +136,44 @@ def test_findings_name_the_settings_and_say_where_the_gap_is_within_its_error():
     lines = findings({"cells": cells})
     (line,) = [line for line in lines if "aligned beats vanilla in scales" in line]
     assert line == "| aligned beats vanilla in scales | ε = 1, published C | ε = 4, published C within 2 s.e. |"
+
+
+def test_where_aligned_natural_is_behind_the_cut_at_the_start_is_named():
+    def content(natural):
+        rows = [("aligned", [3.0, 3.1]), ("aligned_natural", natural)]
+        cells = [
+            {"clipping": "simulated", "variant": name, "epsilon": 4.0, "noise": {}, "location_distance": distances}
+            for name, distances in rows
+        ]
+        norms = {"simulated": {"aligned": 2.0, "aligned_natural": 0.02}, AT_START: {"aligned": 4.0} | {rows[1][0]: 2.0}}
+        return {"cells": cells, "clip_norms": norms}
+
+    assert why_behind(content([2.0, 2.1])) == []
+    assert why_behind(content([4.0, 4.1]) | {"clip_norms": {}}) == []
+    (sentence, _) = why_behind(content([4.0, 4.1]))
+    assert "ε = 4." in sentence
+    assert "100 times its C, against 2.0 times for aligned" in sentence
+
+
+def test_facts_of_another_study_are_taken_for_the_same_data_alone(tmp_path):
+    path, facts = tmp_path / "results.json", {"data": "Adult", "clip_norms": {"published": {"aligned": 3.0}}}
+    path.write_text(json.dumps(facts | {"cells": []}))
+    assert load_facts(path, "Adult") == facts
+    with pytest.raises(ValueError, match="simulated records"):
+        load_facts(path, "simulated records")
+
+
+def test_relaxation_is_noise_over_curvature_and_rate():
+    """Adam divides by the noise σC/κ, so a slope of h(m − m*) moves m by rate · h(m − m*) κ/(σC) a step."""
+    cell = {"clipping": "published", "variant": "aligned", "epsilon": 1.0, "clip_norm": 3.0, "noise_multiplier": 20.0}
+    settings = {"num_steps": 1000, "sampling_rate": 0.01, "learning_rate": 1e-3}
+    cells = [cell | {"noise": {"ratio": 0.3}}]
+    content = {"settings": settings, "cells": cells, "optimum_variances": [0.001, 0.01, 0.1]}
+    (sentence, _) = relaxation(content)
+    assert relaxation(content | {"cells": [cell | {"noise": {"ratio": 1.0}}]}) == []
+    assert "6,000, 60,000 and 600,000" in sentence
+    assert "of 1,000" in sentence
+    assert relaxation({"settings": settings, "cells": content["cells"]}) == []
 
 
 def test_published_noise_is_that_of_replacing_a_record_and_stored_plans_are_checked(tmp_path):
@@ -213,7 +252,8 @@ def check_files(folder, names):
 def test_the_adult_command_writes_its_files_and_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.setitem(SIZES, "quick", replace(SIZES["quick"], num_steps=40))
-    monkeypatch.setattr(adult_command, "clip_norms", lambda problem: {"published": dict.fromkeys(VARIANTS, 2.0)})
+    facts = {"data": "simulated records", "clip_norms": {"published": dict.fromkeys(VARIANTS, 2.0)}}
+    monkeypatch.setattr(adult_command, "facts_of", lambda problem: facts)
     arguments = ["--quick", "--clipping", "published", "--output", str(tmp_path), "--variants"]
     adult_command.main([*arguments, "aligned"])
     first = check_files(tmp_path, {"distances_published.png", "noise_published.png"})
@@ -236,6 +276,9 @@ def test_the_full_rank_command_writes_its_files(tmp_path, monkeypatch):
     content = check_files(tmp_path, {"predictive.png"})
     assert [row["method"] for row in content["cells"]] == ["vanilla", "aligned", "low_rank"]
     assert all(score < row["nonprivate_score"] for row in content["cells"] for score in row["scores"])
+    joined = tmp_path / "joined"
+    full_rank_command.main(["--quick", "--output", str(joined), "--join", str(tmp_path)])
+    assert check_files(joined, {"predictive.png"}) == content
 
 
 def test_the_gradient_scales_command_sees_what_the_paper_sees(tmp_path, monkeypatch):

@@ -18,9 +18,11 @@ from experiments.generative_model import __main__ as command
 from experiments.generative_model import cells as cells_module
 from experiments.generative_model import cohort, coverage_report, downstream, study
 from experiments.generative_model import coverage as coverage_study
+from experiments.generative_model.along import along
 from experiments.generative_model.cells import Cell, cells_of, downstream_cells
 from experiments.generative_model.census import income_schema
 from experiments.generative_model.findings import CLAIMS, coverage, difference, findings, settings_of
+from experiments.generative_model.near_starts import near_starts
 from experiments.generative_model.optimum import Optimum, poisson_optimum
 from experiments.generative_model.scores import errors
 from experiments.generative_model.settings import NATURAL_VARIANTS, SIZES, Settings
@@ -94,6 +96,29 @@ def test_errors_are_of_locations_and_of_standard_deviations():
     np.testing.assert_allclose(found["location_mpae"], (0.5 + 0.25) / 2)
     np.testing.assert_allclose(found["scale_mpae"], (0.4 / 0.9 + 0.2 / 0.8) / 2)
     assert abs(found["scale_mpae"][0] - mpae(s, start[0, 2:], np.log(np.expm1(optimum.scale)))) > 0.01
+    np.testing.assert_allclose(found["location_error"], (0.5 + 0.5) / 2)
+    np.testing.assert_allclose(found["scale_error"], (0.4 + 0.2) / 2)
+
+
+def test_curves_are_read_at_parts_of_the_run_and_the_variant_ahead_is_named():
+    def row(variant, curve):
+        cell = Cell("cohort", variant, 2.0, 1.0, 0.1, 8)._asdict()
+        return cell | {"table": "cohort", "steps": [0, 2, 4, 8], "curve": {"scale_mpae": curve}}
+
+    rows = [row("vanilla", [1.0, 1.0, 1.0, 0.9]), row("preconditioned", [1.0, 0.6, 0.5, 0.4])]
+    assert along({"cells": rows}) == []
+    line = along({"cells": [*rows, row("aligned", [1.0, 0.5, 0.4, 0.4])]})[-2]
+    assert line.endswith("| 1 → 1 → 1 → 0.9 | 0.8 → 0.6 → 0.5 → 0.4 | 0.75 → 0.5 → 0.4 → 0.4 | aligned |")
+
+
+def test_a_scale_that_starts_at_its_optimum_is_named_with_its_share_of_the_error():
+    cell = Cell("cohort", "aligned", 2.0, 1.0, 0.1, 4000)._asdict() | {"table": "cohort"}
+    far = {"start_distance": [0.05, 0.05], "error": [0.01, 0.02]}
+    assert near_starts({"cells": [cell | {"scales": far}, cell]}) == []
+    near = {"start_distance": [0.05, 0.05, 0.001], "error": [0.01, 0.02, 0.02]}
+    line = near_starts({"cells": [cell | {"scales": near}]})[-2]
+    # ratios 0.2, 0.4 and 20
+    assert "| 1 of 3 | 97 % | 0.300 | 0.400 | 0.0167 |" in line
 
 
 def test_parts_share_their_cells_and_together_hold_the_published_grid():

@@ -60,3 +60,40 @@ def test_a_number_that_is_none_leaves_the_file_as_it_was(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         shared.write_json({"cells": [float("nan")]}, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == {"cells": [1.0]}
+
+
+def part(folder, cells, machine="2 cores, cpu", settings=Settings(), **more):
+    content = {"settings": settings.to_dict(), "machine": machine, "cells": cells, **more}
+    shared.write_json(content, folder)
+    return folder
+
+
+def test_parts_are_joined_each_row_once_and_the_studys_own_rows_stay(tmp_path):
+    names = {"cells": ("method", "epsilon")}
+    row = {"method": "aligned", "epsilon": 1.0}
+    own = part(tmp_path / "own", [row | {"seconds": 1.0}], clip_norm=3.0)
+    first = part(tmp_path / "first", [row | {"seconds": 9.0}, row | {"epsilon": 2.0}], "16 cores, cpu", spent=0.5)
+    second = part(tmp_path / "second", [{"method": "vanilla", "epsilon": 1.0}], "16 cores, cpu")
+    content = shared.join_results(own / "results.json", [first, second], Settings(), names)
+    assert [(each["method"], each["epsilon"]) for each in content["cells"]] == [
+        ("aligned", 1.0),
+        ("aligned", 2.0),
+        ("vanilla", 1.0),
+    ]
+    assert content["cells"][0]["seconds"] == 1.0
+    assert (content["machine"], content["clip_norm"], content["spent"]) == ("2 cores, cpu; 16 cores, cpu", 3.0, 0.5)
+    alone = shared.join_results(tmp_path / "none" / "results.json", [second], Settings(), names)
+    assert alone["machine"] == "16 cores, cpu"
+    with pytest.raises(ValueError, match="other settings"):
+        shared.join_results(own / "results.json", [first], Settings(6), names)
+    with pytest.raises(ValueError, match="nothing to join"):
+        shared.join_results(tmp_path / "none" / "results.json", [], Settings(), names)
+
+
+def test_a_machine_without_matplotlib_writes_numbers_and_table(tmp_path, capsys):
+    def figures(content, folder):
+        raise ImportError("Plots need matplotlib.")
+
+    shared.finish({"cells": []}, tmp_path, lambda content: "a table", figures)
+    assert {path.name for path in tmp_path.iterdir()} == {"results.json", "table.md"}
+    assert "matplotlib" in capsys.readouterr().out

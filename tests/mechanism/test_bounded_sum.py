@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpvi.core.clip import clip_factor
-from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.core.clip import clip_factor, clip_ratio
+from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum, bounded_sum_and_count
+from dpvi.mechanism.quantile_clipping import unclipped
 
 SLOTS, SIZE = 23, 7
 
@@ -131,20 +134,81 @@ def test_one_record_moves_the_sum_by_at_most_the_clip_norm(precision):
         check()
 
 
-def test_large_batches_are_added_in_twofold_precision():
-    """A record that leaves moves all later ones up a slot; a plain float32 sum then rounds another way."""
-    rows = np.abs(np.random.default_rng(4).normal(size=(50_000, 2))).astype(np.float32) + 2  # all clipped to norm 1
-    shorter = np.concatenate([rows[1:], rows[-1:]])
-    counts = np.ones(len(rows), bool)
+def change(adder, rows: np.ndarray) -> float:
+    """By how much a sum moves when the first record leaves and all others move up a slot."""
+    count, shorter = len(rows), np.concatenate([rows[1:], rows[-1:]])
+    sums = adder(jnp.asarray(rows), jnp.ones(count, bool)), adder(jnp.asarray(shorter), jnp.arange(count) < count - 1)
+    before, after = (sum(np.float64(part) for part in total) for total in sums)
+    return float(np.linalg.norm(before - after))
 
-    def change(adder) -> float:
-        without_first = jnp.asarray(counts).at[-1].set(False)
-        before, after = adder(jnp.asarray(rows), jnp.asarray(counts)), adder(jnp.asarray(shorter), without_first)
-        return float(np.linalg.norm(sum(np.float64(part) for part in before) - sum(np.float64(part) for part in after)))
+
+def clipped_rows(seed: int) -> np.ndarray:
+    """All of them are clipped to norm 1, and lie in one orthant, so that partial sums grow fast."""
+    return np.abs(np.random.default_rng(seed).normal(size=(50_000, 2))).astype(np.float32) + 2
+
+
+def in_parts(rows: jax.Array, included: jax.Array, num_rows: int | None) -> TwoFold:
+    parts = [
+        bounded_sum(rows[start : start + 250], included[start : start + 250], 1.0, num_rows=num_rows)
+        for start in range(0, len(rows), 250)
+    ]
+    return reduce(TwoFold.plus, parts)
+
+
+def under_vmap(rows: jax.Array, included: jax.Array) -> TwoFold:
+    compiled = jax.jit(lambda r, i: bounded_sum(r, i, 1.0))
+    return TwoFold(*(part[0] for part in jax.vmap(compiled)(rows[None], included[None])))
+
+
+@pytest.mark.parametrize(
+    "adder",
+    [lambda r, i: bounded_sum(r, i, 1.0), lambda r, i: in_parts(r, i, len(r)), under_vmap],
+    ids=["at once", "in parts", "under vmap"],
+)
+def test_large_batches_are_added_so_precisely_that_no_record_counts_for_more(adder):
+    """A record that leaves moves all later ones up a slot; a plain float32 sum then rounds another way."""
+    assert 1 - 1e-5 < change(adder, clipped_rows(0)) < 1 + 1e-6
+
+
+def test_adding_large_batches_plainly_would_not_do():
+    """The named wrong answers for the test above."""
 
     def plain(rows: jax.Array, counts: jax.Array) -> tuple[jax.Array]:
         clipped = jnp.where(counts[:, None], clip_factor(rows, 1.0)[:, None] * rows, 0)
         return (jax.lax.scan(lambda total, row: (total + row, None), jnp.zeros(2), clipped)[0],)
 
-    assert abs(change(lambda r, i: bounded_sum(r, i, 1.0)) - 1) < 5e-5
-    assert abs(change(plain) - 1) > 2e-4
+    # rounding is random and may be small by chance, hardly in four batches
+    batches = [clipped_rows(seed) for seed in range(4)]
+    assert max(abs(change(plain, rows) - 1) for rows in batches) > 2e-4
+    assert max(abs(change(lambda r, i: in_parts(r, i, None), rows) - 1) for rows in batches) > 3e-5
+
+
+def test_one_record_moves_the_count_by_at_most_a_half_in_large_batches():
+    norms = np.random.default_rng(5).uniform(0.9, 1, size=(100_000, 1)).astype(np.float32)  # all count for a fraction
+    norms[0] = 0.5
+    assert abs(change(lambda r, i: bounded_sum_and_count(r, i, 1.0).centred_count, norms) - 0.5) < 1e-7
+
+    def plain(norms: jax.Array, counts: jax.Array) -> tuple[jax.Array]:
+        return (jnp.sum(jnp.where(counts, unclipped(clip_ratio(norms, 1.0)), 0)),)
+
+    assert abs(change(plain, norms) - 0.5) > 5e-4
+
+
+def test_double_precision_stays_inside_whatever_surrounds_the_sum(dtype):
+    """Loops, batches and programs of float32 have a sum in float64 in them, and see nothing of it."""
+    rows, everyone = np.stack([releases(dtype, seed) for seed in range(3)]), jnp.ones(SLOTS, bool)
+
+    @jax.jit
+    def many_rows(rows: jax.Array) -> jax.Array:
+        return bounded_sum(rows, everyone, 1.0, num_rows=10**4).value
+
+    def added(total: jax.Array, rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return total + many_rows(rows), many_rows(rows)
+
+    start = jnp.zeros(SIZE, dtype)
+    total, each = jax.jit(lambda rows: jax.lax.scan(added, start, rows))(jnp.asarray(rows))
+    expected = np.stack([naive(part, np.ones(SLOTS, bool), 1.0) for part in rows])
+    for found in (each, jax.vmap(many_rows)(jnp.asarray(rows)), jax.jit(jax.vmap(many_rows))(jnp.asarray(rows))):
+        assert found.dtype == np.dtype(dtype)
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=relative(dtype) * SLOTS)
+    np.testing.assert_allclose(np.asarray(total), expected.sum(axis=0), rtol=0, atol=relative(dtype) * SLOTS * 3)

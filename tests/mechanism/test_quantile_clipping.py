@@ -28,9 +28,9 @@ def test_no_record_adds_more_than_a_half(ratio):
 @pytest.mark.parametrize("clip_norm", [3.0, jnp.asarray(3.0)])
 def test_what_a_record_adds(norm, added, clip_norm):
     release = jnp.asarray([[3 * norm, 0.0]])
-    counted = bounded_sum_and_count(release, jnp.ones(1, bool), clip_norm).centred_count
+    counted = bounded_sum_and_count(release, jnp.ones(1, bool), clip_norm).centred_count.value
     assert float(counted) == pytest.approx(added, abs=1e-5)
-    empty = bounded_sum_and_count(release, jnp.zeros(1, bool), clip_norm).centred_count
+    empty = bounded_sum_and_count(release, jnp.zeros(1, bool), clip_norm).centred_count.value
     assert float(empty) == 0
 
 
@@ -54,7 +54,7 @@ def test_the_clip_norm_finds_the_quantile(target):
         for_size, for_norms, for_count = jax.random.split(key, 3)
         included = jnp.arange(200) < jax.random.poisson(for_size, expected)
         norms = jnp.exp(jax.random.normal(for_norms, (200, 1)))
-        count = bounded_sum_and_count(norms, included, clip_norm).centred_count
+        count = bounded_sum_and_count(norms, included, clip_norm).centred_count.value
         return next_clip_norm(clipping, clip_norm, count + noise * jax.random.normal(for_count)), clip_norm
 
     _, path = jax.lax.scan(step, jnp.asarray(20.0), keys)

@@ -9,7 +9,10 @@ import pytest
 import scipy.special
 from support.statistics import assert_normal
 
-from dpvi.mechanism.rng import normals_from_words, root_key, step_words, streams
+from dpvi.mechanism import chacha, rng
+from dpvi.mechanism.chacha_kernel import LANES, message_blocks, works
+from dpvi.mechanism.normals import normals_from_words
+from dpvi.mechanism.rng import root_key, step_normals, step_words, streams
 
 
 def data_of(key: jax.Array) -> bytes:
@@ -143,3 +146,82 @@ def test_normals_invert_their_words(million_words, million):
     tail = (high % 2**31 * 2**32 + low) * 2.0**-64
     np.testing.assert_allclose(scipy.special.ndtr(-np.abs(million)), tail, rtol=1e-9, atol=1e-15)
     np.testing.assert_array_equal(million > 0, high >= 2**31)
+
+
+def test_every_quantile_is_exact_to_thirteen_digits(x64):
+    random = np.random.default_rng(3)
+    high = random.integers(2**31, size=200_000) >> random.integers(0, 31, size=200_000)  # every octave alike
+    high[:2], low = (0, 2**31 - 1), random.integers(2**32, size=200_000)
+    words = jnp.asarray(np.concatenate([high, low]).astype(np.uint32))
+    exact = scipy.special.ndtri((high * 2.0**21 + (low >> 11) + 0.5) * 2.0**-53)
+    np.testing.assert_allclose(np.asarray(normals_from_words(words)), exact, rtol=2e-13)
+
+
+def long_noise(steps: list[int], size: int) -> np.ndarray:
+    with jax.enable_x64(True):
+        stream = streams(root_key(7)).noise
+        return np.asarray(step_normals(stream, jnp.array(steps, jnp.uint32), size, jnp.dtype(jnp.float32)))
+
+
+def test_many_normals_are_drawn_in_parts_that_share_nothing():
+    size = 2 * rng.NORMALS_PER_PART + 77
+    together = long_noise([3, 8], size)
+    assert together.shape == (2, size)
+    assert together.dtype == np.float32
+    np.testing.assert_array_equal(long_noise([8], size)[0], together[1])
+    np.testing.assert_array_equal(long_noise([8], size + 1000)[0, :size], together[1])
+    assert_normal(together.reshape(-1).astype(float))
+    parts = together[:, : 2 * rng.NORMALS_PER_PART].reshape(4, -1).astype(float)
+    correlations = np.corrcoef(parts)[np.triu_indices(4, 1)]
+    assert np.max(np.abs(correlations)) < 5 / np.sqrt(rng.NORMALS_PER_PART)
+    assert np.abs(np.corrcoef(parts[0], parts[0])[0, 1]) > 5 / np.sqrt(
+        rng.NORMALS_PER_PART
+    )  # the wrong answer: a part twice
+
+
+def test_an_accelerator_draws_the_same_parts(monkeypatch):
+    expected = long_noise([3, 8], rng.NORMALS_PER_PART + 5)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    np.testing.assert_array_equal(long_noise([3, 8], rng.NORMALS_PER_PART + 5), expected)
+
+
+def test_lanes_draw_what_each_would_alone(x64):
+    keys, steps, parts = jax.random.split(root_key(7), 2), jnp.arange(2), jnp.arange(2, dtype=jnp.uint32)
+    for draw in (rng._part_by_part, rng._all_parts):
+        both = np.asarray(draw(keys, steps, parts, jnp.dtype(jnp.float64)))
+        np.testing.assert_array_equal(np.asarray(draw(keys[1], steps, parts, jnp.dtype(jnp.float64))), both[1])
+
+
+def test_the_kernel_for_graphics_processors_is_the_same_cipher():
+    keys = jax.random.key_data(jax.random.split(root_key(7), 3))
+    messages, parts = jnp.array([[0, 5, 2**31], [9, 0, 2**32 - 1]], jnp.uint32)
+    plain = chacha._plain_rows(keys, messages, parts, 2 * LANES)
+    cipher = (chacha._initial, chacha._permuted)
+    kernel = message_blocks(*cipher, keys, messages, parts, 2 * LANES, chacha._MESSAGE, interpret=True)
+    np.testing.assert_array_equal(np.asarray(kernel), np.asarray(plain))
+    rows = np.asarray(chacha.chacha20_long_messages(keys, messages, parts, chacha.LONG_MESSAGE))
+    for row, key, message, part in zip(rows, keys, messages, parts, strict=True):
+        words = chacha.chacha20_messages(key, message[None], chacha.LONG_MESSAGE, part)
+        np.testing.assert_array_equal(row, np.asarray(words)[:, 0])
+
+
+def test_a_kernel_that_gives_other_words_or_fails_is_not_used(monkeypatch):
+    assert not works(chacha._kernel_rows, chacha._plain_rows)  # no such device here
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+    def wrong(*arguments):
+        return chacha._plain_rows(*arguments).at[1, 3, LANES].add(1)
+
+    def failing(*arguments):
+        raise NotImplementedError
+
+    def same(*arguments):
+        return chacha._plain_rows(*arguments)
+
+    assert [works(kernel, chacha._plain_rows) for kernel in (same, wrong, failing)] == [True, False, False]
+
+
+def test_long_messages_have_whole_groups_of_blocks():
+    keys, numbers = jax.random.key_data(root_key(7))[None], jnp.zeros(1, jnp.uint32)
+    with pytest.raises(ValueError, match="num_words must be a multiple of 4096"):
+        chacha.chacha20_long_messages(keys, numbers, numbers, 100)

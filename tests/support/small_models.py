@@ -103,3 +103,23 @@ def trace_of(iterates: np.ndarray, block_length: int = 1, counted: np.ndarray | 
         online_moments=None,
         segments=None,
     )
+
+
+STUDY_SETS, STUDY_RECORDS, STUDY_STEPS, STUDY_GROUP = 5, 61, 12, 2
+
+
+def study(directory: Any = None, **changes: Any) -> list[Any]:
+    """Five small data sets in groups of two, the last of which is filled up; one call of ``fit_many``."""
+    import dpvi
+
+    stacked = np.random.default_rng(7).normal(0.5, 1.0, (STUDY_SETS, STUDY_RECORDS, DIMENSION))
+    call: dict[str, Any] = {
+        "model": location_model(),
+        "data": stacked,
+        "plan": private_plan(STUDY_STEPS),
+        "seeds": [111, 112, 113, 114, 115],
+        "group_size": STUDY_GROUP,
+        "directory": directory,
+        "progress": False,
+    }
+    return dpvi.fit_many(**{**call, **changes})

@@ -14,9 +14,10 @@ STEPS = st.integers(1, 10**7)
 BYTES = st.integers(0, 2**40)
 
 
-@given(num_steps=STEPS, some_bytes=BYTES, other_bytes=BYTES)
-def test_block_length_depends_on_the_number_of_steps_only(num_steps, some_bytes, other_bytes):
-    assert make_layout(num_steps, some_bytes).block_length == make_layout(num_steps, other_bytes).block_length
+@given(num_steps=STEPS, some_bytes=BYTES, other_bytes=BYTES, drawn_bytes=BYTES)
+def test_block_length_depends_on_the_number_of_steps_only(num_steps, some_bytes, other_bytes, drawn_bytes):
+    drawn = make_layout(num_steps, other_bytes, drawn_bytes=drawn_bytes)
+    assert make_layout(num_steps, some_bytes).block_length == drawn.block_length
 
 
 @given(num_steps=STEPS, bytes_per_step=BYTES)
@@ -39,11 +40,12 @@ def test_chunks_tile_blocks_or_blocks_tile_chunks(num_steps, bytes_per_step):
     assert layout.blocks_per_chunk == max(1, layout.chunk_length // layout.block_length)
 
 
-@given(num_steps=STEPS, bytes_per_step=BYTES)
-def test_a_chunk_stays_within_its_memory(num_steps, bytes_per_step):
-    layout = make_layout(num_steps, bytes_per_step)
+@given(num_steps=STEPS, bytes_per_step=BYTES, drawn_bytes=BYTES)
+def test_a_chunk_stays_within_its_memory_and_its_randomness_within_a_cache(num_steps, bytes_per_step, drawn_bytes):
+    layout = make_layout(num_steps, bytes_per_step, drawn_bytes=drawn_bytes)
     # an odd block of three steps is not cut further
     assert layout.chunk_length <= 3 or layout.chunk_length * bytes_per_step <= chunk._CHUNK_BYTES
+    assert layout.chunk_length <= 3 or layout.chunk_length * drawn_bytes <= chunk._DRAWN_BYTES
     assert layout.chunk_length <= chunk._MAX_CHUNK
 
 

@@ -35,7 +35,7 @@ def sums(sampling_rate: float, lengths: list[int] | None, max_slots: int, carefu
         more = lambda index, start: later_pass(sampler, key.sampling, step, index, start)  # noqa: E731
         positions = draws.positions[step]
         total, count = noiseless_sum(sampler, summed, InMemory(records), positions, more if careful else None, shards)
-        return jnp.append(total.value, count)
+        return jnp.append(total.value, count.value)
 
     if shards is None:
         return np.asarray(jax.jit(jax.vmap(one, (None, 0)))(jnp.asarray(ROWS), steps))
@@ -64,7 +64,7 @@ def test_devices_together_have_the_sum_of_one(sampling_rate, lengths, max_slots)
 def test_the_sum_over_devices_keeps_twofold_precision():
     """A plain float32 all-reduce would lose the small part; the change of one record must survive next to 10⁷."""
     totals = TwoFold(jnp.array([[1e7], [-0.25], [-1e7]], jnp.float32), jnp.full((3, 1), 1e-3, jnp.float32))
-    count = jnp.zeros((), jnp.float32)
+    count = TwoFold(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
     value = jax.vmap(lambda total: all_reduced(Clipped(total, count), AXIS).total.value, axis_name=AXIS)(totals)
     np.testing.assert_allclose(value, np.full((3, 1), -0.247), rtol=1e-5)
     plain = jax.vmap(lambda total: jax.lax.psum(total.high + total.low, AXIS), axis_name=AXIS)(totals)

@@ -233,7 +233,7 @@ def test_lanes_are_recorded_side_by_side():
 @pytest.mark.parametrize("chunk", [2, 3, 6, 16, 600])
 def test_sums_of_large_models_leave_steps_out(monkeypatch, summed, num_steps, chunk):
     """Whatever a chunk's length, which follows from the private number of records: the sums are over the same steps."""
-    monkeypatch.setattr(recorder, "_SUMMED_PARAMETERS", summed)
+    monkeypatch.setattr(recorder, "SUMMED_PARAMETERS", summed)
     rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // chunk)
     (trace,) = record(rows, layout, every_step=False)
     counted = np.arange(num_steps) % (SIZES.iterate // summed) == 0

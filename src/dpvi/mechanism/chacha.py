@@ -15,6 +15,7 @@ Y. Nir, A. Langley, *ChaCha20 and Poly1305 for IETF Protocols*, RFC 8439, 2018.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 
 import jax
@@ -22,8 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
+from dpvi.mechanism import chacha_kernel
+
 KEY_WORDS = 8
 BLOCK_WORDS = 16
+LONG_MESSAGE = BLOCK_WORDS * chacha_kernel.LANES
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 _BITS, _SPLIT, _FOLD, _SEED, _MESSAGE = 1, 2, 3, 4, 5  # first nonce word: what a block is for
 
@@ -68,16 +72,25 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
     -------
     ``uint32`` of shape ``(16, *counters.shape)``: words first, so that a loop over rounds runs on long vectors.
     """
+    return jnp.stack(_permuted(_initial([key[..., i] for i in range(KEY_WORDS)], counters, nonce)))
+
+
+def _initial(
+    key: Sequence[jax.Array], counters: jax.Array, nonce: tuple[int | jax.Array, ...]
+) -> tuple[jax.Array, ...]:
     zero = jnp.zeros_like(counters)
-    initial = (
+    return (
         *(zero + np.uint32(word) for word in _CONSTANTS),
-        *(zero + key[..., i] for i in range(KEY_WORDS)),
+        *(zero + word for word in key),
         counters,
         *(zero + jnp.asarray(word, jnp.uint32) for word in nonce),
     )
+
+
+def _permuted(initial: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     # A loop, not an unrolled cipher: unrolled it takes 17 s to compile and runs no faster.
     final = jax.lax.fori_loop(0, 10, _double_round, initial)
-    return jnp.stack([a + b for a, b in zip(initial, final, strict=True)])
+    return tuple(a + b for a, b in zip(initial, final, strict=True))
 
 
 def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part: jax.Array | int = 0) -> jax.Array:
@@ -94,6 +107,30 @@ def chacha20_messages(key: jax.Array, messages: jax.Array, num_words: int, part:
         key[..., None, :], jnp.broadcast_to(counters, (num_blocks, *shape)), (_MESSAGE, messages, part)
     )
     return blocks.reshape(BLOCK_WORDS * num_blocks, *shape)[:num_words]
+
+
+def chacha20_long_messages(keys: jax.Array, messages: jax.Array, parts: jax.Array, num_words: int) -> jax.Array:
+    """The words of :func:`chacha20_messages`, a row for each message: shape (len(messages), num_words).
+
+    For accelerators and messages of many words, as many as a multiple of :data:`LONG_MESSAGE`. Here every message has a
+    key, (len(messages), 8), and a part of its own.
+    """
+    if num_words % LONG_MESSAGE:
+        raise ValueError(f"num_words must be a multiple of {LONG_MESSAGE}, got {num_words}.")
+    in_one_kernel = chacha_kernel.works(_kernel_rows, _plain_rows)
+    rows = (_kernel_rows if in_one_kernel else _plain_rows)(keys, messages, parts, num_words // BLOCK_WORDS)
+    return rows.reshape(-1, num_words)
+
+
+def _plain_rows(keys: jax.Array, messages: jax.Array, parts: jax.Array, num_blocks: int) -> jax.Array:
+    """(messages, 16, num_blocks)."""
+    counters = jnp.broadcast_to(jnp.arange(num_blocks, dtype=jnp.uint32), (messages.shape[0], num_blocks))
+    blocks = chacha20_blocks(keys[:, None, :], counters, (_MESSAGE, messages[:, None], parts[:, None]))
+    return jnp.moveaxis(blocks, 0, 1)
+
+
+def _kernel_rows(keys: jax.Array, messages: jax.Array, parts: jax.Array, num_blocks: int) -> jax.Array:
+    return chacha_kernel.message_blocks(_initial, _permuted, keys, messages, parts, num_blocks, _MESSAGE)
 
 
 def _random_bits(key: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:

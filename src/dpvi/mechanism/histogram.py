@@ -11,7 +11,8 @@ import numpy as np
 
 from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
 from dpvi.core.plan import GaussianRelease
-from dpvi.mechanism.rng import normals_from_words, step_words
+from dpvi.mechanism.normals import normals_from_words
+from dpvi.mechanism.rng import step_words
 
 
 def noisy_histograms(

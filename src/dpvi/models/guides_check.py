@@ -19,6 +19,7 @@ parameter without a gradient                 gradients on all kinds, away from t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -172,26 +173,30 @@ def _vector(size: int) -> jax.ShapeDtypeStruct:
 
 
 def _value_findings(model: GuidedModel) -> list[str]:
-    """What only numbers show: one compiled function, run on each kind of simulated records."""
+    """What only numbers show, on each kind of simulated records."""
     random, dtype = np.random.default_rng(1), jnp.result_type(float)
     # away from the start: a network with a layer of zeros has gradients that vanish there only
     xi = model.initial(jax.random.key(1)) + jnp.asarray(0.05 * random.standard_normal(model.num_parameters), dtype)
     eta = jnp.asarray(random.standard_normal(model.num_base), dtype)
-    evaluate = jax.jit(lambda batch: _evaluate(model, xi, eta, batch))
+    # two programs, with the point as an argument: in one, or with a network's parameters as constants, both compiling
+    # and running take many times as long
+    terms = partial(jax.jit(partial(_terms, model)), xi, eta)
+    gradients = partial(jax.jit(partial(_gradients, model)), xi, eta)
     kinds = simulate(model.structure, _BATCH)
     try:
-        results = [evaluate(simulated.first) for simulated in kinds]
+        results = [terms(simulated.first) | _judged(*gradients(simulated.first)) for simulated in kinds]
     except Exception as error:
         raise ModelError(
             f"Guide and model must run on a batch of one record, but fail with {type(error).__name__}; "
             "keep the record axis in every array, for example no jnp.squeeze without an axis."
         ) from error
     return _finite_findings(results) or (
-        _coupling_findings(model, evaluate, kinds, results) + _gradient_findings(model, results)
+        _coupling_findings(model, terms, kinds, results) + _gradient_findings(model, results)
     )
 
 
-def _evaluate(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dict[str, Any]:
+def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dict[str, Any]:
+    """The terms of all records of a batch, and of each of them alone with the values its latents have there."""
     key = jax.random.key(2)
     guide_trace, model_trace = model.run(xi, eta, key, batch)
     terms = _per_record(model.inside(guide_trace, model_trace))
@@ -206,18 +211,26 @@ def _evaluate(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> 
         }
         return _per_record(model.inside(*model.run(xi, eta, key, one, values)))[0]
 
+    return {"terms": terms, "alone": jax.vmap(alone)(jnp.arange(_BATCH))}
+
+
+def _gradients(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> tuple[jax.Array, ...]:
+    """Of every record its term and that term's gradient, and the same of what no record enters."""
+
     def total(xi: jax.Array, record: Any) -> jax.Array:
         return model.term(xi, eta, model.own_key(eta, record), record)
 
-    gradients = jax.vmap(jax.grad(total), (None, 0))(xi, batch)
-    free, free_gradient = jax.value_and_grad(model.record_free)(xi, eta)
-    finite = jnp.isfinite(terms) & jnp.all(jnp.isfinite(gradients), axis=1)
+    own = jax.vmap(jax.value_and_grad(total), (None, 0))(xi, batch)
+    return *own, *jax.value_and_grad(model.record_free)(xi, eta)
+
+
+def _judged(terms: Any, gradients: Any, free: Any, free_gradient: Any) -> dict[str, np.ndarray]:
+    """Whether terms and their gradients are finite, and which parameters they move."""
+    finite = np.isfinite(gradients)
     return {
-        "terms": terms,
-        "alone": jax.vmap(alone)(jnp.arange(_BATCH)),
-        "finite": finite,
-        "free_finite": jnp.isfinite(free) & jnp.all(jnp.isfinite(free_gradient)),
-        "moved": jnp.any((gradients != 0) & jnp.isfinite(gradients), axis=0) | (free_gradient != 0),
+        "finite": np.isfinite(terms) & np.all(finite, axis=1),
+        "free_finite": np.isfinite(free) & np.all(np.isfinite(free_gradient)),
+        "moved": np.any((np.asarray(gradients) != 0) & finite, axis=0) | (np.asarray(free_gradient) != 0),
     }
 
 
@@ -244,7 +257,7 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
 
 
 def _coupling_findings(
-    model: GuidedModel, evaluate: Callable, kinds: list[Simulated], results: list[dict[str, Any]]
+    model: GuidedModel, terms: Callable, kinds: list[Simulated], results: list[dict[str, Any]]
 ) -> list[str]:
     # what a batch of three draws from numpyro.prng_key() is not what three batches of one draw
     if not _uses_keys(model) and any(_differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
@@ -260,7 +273,7 @@ def _coupling_findings(
                 simulated.first,
                 simulated.second,
             )
-            if _differs(evaluate(mixed)["terms"][row], result["terms"][row], _SAME_PROGRAM):
+            if _differs(terms(mixed)["terms"][row], result["terms"][row], _SAME_PROGRAM):
                 return [
                     "Records are coupled: the term of a record changes with the values of other records in the batch; "
                     "centre, scale or normalise with public constants instead."
@@ -294,7 +307,7 @@ def _uses_keys(model: GuidedModel) -> bool:
 
 
 def _gradient_findings(model: GuidedModel, results: list[dict[str, Any]]) -> list[str]:
-    moved = np.any([np.asarray(result["moved"]) for result in results], axis=0)
+    moved = np.any([result["moved"] for result in results], axis=0)
     return [
         f"Parameter {site.name!r} never gets a gradient, and would move by noise alone; use it in a distribution, or "
         "make it a constant."

@@ -19,9 +19,11 @@ from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 MIN_BLOCKS = 100
 _CHUNK_BYTES = 2**26
-_ACCELERATOR_CHUNK_BYTES = 2**30  # where starting a program costs more than the memory it may use
-_FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 10, 2**28, 8 * 6  # float64 sums of BlockSums
+_DRAWN_BYTES = 2**23  # randomness that outgrows a processor's cache takes several times as long to draw
+_ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the memory it may use
+_FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 4, 2**27, 8 * 6  # float64 sums of BlockSums
 _MAX_CHUNK = 1024
+SUMMED_PARAMETERS = 2**14  # how many, on average, a trace adds up at a step: of networks, one step in several
 
 
 class Layout(NamedTuple):
@@ -58,18 +60,28 @@ def on_host() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1) -> Layout:
+def longest_chunk(bytes_per_step: int, drawn_bytes: int = 0) -> int:
+    """Most steps of a chunk, within a bound on its memory and, on the host, on the randomness that is drawn for it.
+
+    ``bytes_per_step`` counts what is read from disk, too, ``drawn_bytes`` the randomness alone; both count all lanes.
+    """
+    if not on_host():
+        return max(1, min(_MAX_CHUNK, _ACCELERATOR_CHUNK_BYTES // max(bytes_per_step, 1)))
+    return max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1), _DRAWN_BYTES // max(drawn_bytes, 1)))
+
+
+def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1, drawn_bytes: int = 0) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
-    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too.
+    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too, and long ones, so
+    that each holds a step that is added up.
 
     The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
     depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
     """
-    limit = _CHUNK_BYTES if on_host() else _ACCELERATOR_CHUNK_BYTES
-    target = max(1, min(_MAX_CHUNK, limit // max(bytes_per_step, 1)))
+    target = longest_chunk(bytes_per_step, drawn_bytes)
     blocks = min(MIN_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_SUMS_PER_PARAMETER * num_parameters)))
-    block = _round_down(max(1, num_steps // blocks))
+    block = _round_down(max(1, num_steps // blocks, num_parameters // SUMMED_PARAMETERS))
     if block <= target:
         # chunks of equal length, so that little of what the last one draws goes unused
         num_chunks = -(-num_steps // (target // block * block))

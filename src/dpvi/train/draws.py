@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
 from dpvi.data.sharding import Shards, one_window_is_enough
-from dpvi.mechanism.rng import Streams, normals_from_words, step_words
+from dpvi.mechanism.rng import Streams, step_normals, step_words
 
 
 class Draws(NamedTuple):
@@ -38,9 +38,8 @@ def make_draws(
 
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         sampled, complete = _sampled(sampler, streams.sampling, steps, shards)
-        return Draws(
-            sampled, _noise(streams.noise, steps, noise_size, dtype), _etas(streams.model, steps, eta_shape, dtype)
-        ), complete
+        noise = step_normals(streams.noise, steps, noise_size, dtype)
+        return Draws(sampled, noise, _etas(streams.model, steps, eta_shape, dtype)), complete
 
     return draw
 
@@ -57,11 +56,6 @@ def _sampled(
     if shards is not None:  # known of every device on each of them, so that all run the same program
         complete = complete & one_window_is_enough(shards, sampled)
     return jnp.moveaxis(sampled, 0, -1), complete
-
-
-def _noise(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
-    """Standard normals for the mechanism, ([lanes,] steps, size)."""
-    return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)).astype(dtype), 0, -1)
 
 
 def _etas(stream: jax.Array, steps: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
@@ -113,7 +107,7 @@ def _compiled_positions(sampler: _Same) -> Callable[[jax.Array, Any], tuple[jax.
     return jax.jit(partial(_sampled, sampler.value))
 
 
-_compiled_noise = jax.jit(_noise, static_argnums=(2, 3))
+_compiled_noise = jax.jit(step_normals, static_argnums=(2, 3))
 _compiled_etas = jax.jit(_etas, static_argnums=(2, 3))
 
 

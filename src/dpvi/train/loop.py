@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,8 +14,9 @@ from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
+from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
-from dpvi.mechanism.rng import Streams
+from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, on_host
 from dpvi.train.draws import Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
@@ -39,11 +41,11 @@ class Run:
         self.sizes = sizes = sizes_of(algorithm)
         self.dtype = jnp.zeros(()).dtype
         slots = algorithm.sampler.physical_size
-        words = algorithm.sampler.words_per_pass + slots + 4 * sizes.release + sizes.base
-        rows = 2 * sizes.parameters + sizes.queries + sizes.release
+        making = algorithm.sampler.words_per_pass + slots + sizes.base + 4 * min(sizes.release, NORMALS_PER_PART)
+        rows = 2 * sizes.parameters + sizes.queries + 2 * sizes.release  # noise included
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
-        bytes_per_step = 4 * (words + rows) * (lanes or 1) + read
-        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters)
+        bytes_per_step = 4 * (making + rows) * (lanes or 1) + read
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making * (lanes or 1))
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
@@ -63,15 +65,18 @@ class Run:
         self._must_be_careful = False
 
     def __call__(
-        self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool = False
+        self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool | tqdm = False
     ) -> list[Trace]:
-        """Take every step of the plan and return one trace per lane."""
+        """Take every step of the plan and return one trace per lane; ``progress`` may be a bar of several runs."""
+        self._must_be_careful = False  # what a run gives does not depend on those before it
         layout = self.layout
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, every_step=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed)
         state, streams = self._shared((state, streams))
-        with _bar(self.algorithm, progress) as bar:
+        with (
+            progress_bar(self.algorithm.plan, progress) if isinstance(progress, bool) else nullcontext(progress) as bar
+        ):
             step, released = 0, None
             while step < layout.num_steps:
                 directive = driver(released or self._released(step, state, None, 0)) if driver else None
@@ -129,6 +134,12 @@ class Run:
             state, done = ran.state, (ran.state, rows, piece)
         if done is not None:
             yield done
+
+    def program(self, records: Any, streams: Streams, state: State) -> str:
+        """What is compiled for a chunk of steps, as text: sizes, model, estimator and optimiser are in it."""
+        with jax.enable_x64(True):
+            draws, _ = jax.eval_shape(self._draw, streams, np.arange(self.layout.chunk_length, dtype=np.uint32))
+        return self._chunks[False].lower(state, records, streams, draws, 0, None, 0, 1).as_text()
 
     def _without_bounds(self, chunk: Callable[..., Ran]) -> Callable[..., Ran]:
         def whole(*arguments: Any) -> Ran:
@@ -243,7 +254,8 @@ class _Ahead:
         return draws, complete, None if self._feed is None else self._feed.start(draws.positions)
 
 
-def _bar(algorithm: Algorithm, progress: bool) -> tqdm:
-    plan = algorithm.plan
+def progress_bar(plan: Plan, progress: bool, num_runs: int = 1) -> tqdm:
+    """A bar over the steps of ``num_runs`` runs after each other. It shows nothing that saw records."""
     label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private else "dpvi not private"
-    return tqdm(total=plan.num_steps, desc=label, unit=" steps", disable=not progress or jax.process_index() > 0)
+    disable = not progress or jax.process_index() > 0
+    return tqdm(total=num_runs * plan.num_steps, desc=label, unit=" steps", disable=disable)

@@ -27,7 +27,7 @@ def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
     draws = Draws(everywhere, everywhere, everywhere, batch=P(None, AXIS))
     # state, records, streams, draws, base, query, start, stop
     inputs = (everywhere, P(AXIS), everywhere, draws, *[everywhere] * 4)
-    # that the outputs agree follows from the collective; JAX cannot see it through an all-gather
+    # that the outputs agree follows from the collective; JAX cannot see it through a gather
     return jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
 
 

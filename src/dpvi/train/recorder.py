@@ -25,11 +25,10 @@ from dpvi.core.trace import (
     Segments,
     Trace,
 )
-from dpvi.train.chunk import Layout
+from dpvi.train.chunk import SUMMED_PARAMETERS, Layout
 from dpvi.train.step import Row, Sizes
 
-_MAX_ROW_BYTES = 2**28
-_SUMMED_PARAMETERS = 2**16  # how many, on average, are added up at a step
+_MAX_ROW_BYTES, _NETWORK_ROW_BYTES = 2**28, 2**26  # rows of a network show how it moved; no method reads them
 _MAX_MOMENT_BYTES = 2**27
 
 
@@ -121,10 +120,25 @@ def _thin(rows: jax.Array, first: int, thinning: int) -> jax.Array:
     return jnp.take(rows, index, axis=-2, mode="clip")
 
 
+def _sent(tree: Any) -> Any:
+    """The same arrays, on their way to the host."""
+    for leaf in jax.tree.leaves(tree):
+        leaf.copy_to_host_async()
+    return tree
+
+
 def _motionless(totals: Totals) -> Totals:
     """The same sums without what is about iterates that move."""
     blocks, curvature = jax.tree.map(jnp.zeros_like, (totals.blocks, totals.curvature))
     return totals._replace(blocks=blocks, curvature=curvature)
+
+
+class _Coming(NamedTuple):
+    """Rows on their way to the host."""
+
+    target: slice  # among all that are kept
+    source: slice  # in `parts`
+    parts: list[jax.Array]
 
 
 class _Groups:
@@ -154,7 +168,7 @@ def _stride(layout: Layout, num_parameters: int) -> int:
     Which steps are in a sum shows in the trace, so it must not depend on the length of chunks, which depends on the
     number of records.
     """
-    wanted, stride = num_parameters // _SUMMED_PARAMETERS, 1
+    wanted, stride = num_parameters // SUMMED_PARAMETERS, 1
     while 2 * stride <= wanted and layout.block_length % (2 * stride) == 0:
         stride *= 2
     return stride
@@ -173,7 +187,8 @@ class Recorder:
         self.lanes = lanes
         self.num_lanes = num_lanes = lanes or 1
         stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_steps * num_lanes
-        self.thinning = max(1, -(-stored // _MAX_ROW_BYTES))
+        most = _MAX_ROW_BYTES if sizes.parameters < 4 * SUMMED_PARAMETERS else _NETWORK_ROW_BYTES
+        self.thinning = max(1, -(-stored // most))
         num_rows = -(-layout.num_steps // self.thinning)
         self._iterates, self._queries, self._noisy_sums = (
             np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
@@ -190,11 +205,13 @@ class Recorder:
         self._open: Totals | None = None  # sums of blocks that still grow
         self._closed: Totals | None = None  # sums of finished blocks on their way to the host
         self._open_block = 0
+        self._coming: _Coming | None = None
 
     def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals | None:
         """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device."""
         base = chunk * self.layout.chunk_length
-        self._keep_rows(rows, base, start, stop)
+        self._store_rows()
+        self._send_rows(rows, base, start, stop)
         totals = None
         if -(base + start) % self._stride < stop - start:  # some step here is added up
             totals = self._sum(rows, base, start, stop, moving)
@@ -203,7 +220,7 @@ class Recorder:
         if block_ends or step == self.layout.num_steps:
             # fetched one chunk later: by then the device has finished it, and nobody has to wait
             self._fetch()
-            self._closed, self._open = self._open, None
+            self._closed, self._open = _sent(self._open), None
         return totals
 
     def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Totals:
@@ -214,23 +231,29 @@ class Recorder:
             self._open = kept if self._open is None else _add(self._open, kept)
         return totals
 
-    def _keep_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
+    def _send_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
+        """Start moving rows to the host, thinned so that a large model's do not all cross; the next call stores them.
+
+        Nobody has to wait for them by then: the device has been at work on the next chunk.
+        """
         if self._clip_norms is not None:  # of every step: a number each, without which noise has no scale
             self._clip_norms[:, base + start : base + stop] = np.asarray(rows.clip_norm)[..., start:stop]
         first = start + (-(base + start)) % self.thinning
         if first >= stop:
             return
-        target = (base + first) // self.thinning
-        count = len(range(first, stop, self.thinning))
-        for store, part in (
-            (self._iterates, rows.iterate),
-            (self._queries, rows.query),
-            (self._noisy_sums, rows.noisy_sum),
-        ):
-            if self.thinning == 1:
-                store[:, target : target + count] = np.asarray(part)[..., first:stop, :]
-            else:  # thinned on the device, so that a large model's rows do not cross to the host
-                store[:, target : target + count] = np.asarray(_thin(part, first, self.thinning))[..., :count, :]
+        target, count = (base + first) // self.thinning, len(range(first, stop, self.thinning))
+        parts = [rows.iterate, rows.query, rows.noisy_sum]
+        if self.thinning > 1:
+            parts, first = [_thin(part, first, self.thinning) for part in parts], 0
+        self._coming = _Coming(slice(target, target + count), slice(first, first + count), _sent(parts))
+
+    def _store_rows(self) -> None:
+        if self._coming is None:
+            return
+        target, source, parts = self._coming
+        for store, part in zip((self._iterates, self._queries, self._noisy_sums), parts, strict=True):
+            store[:, target] = np.asarray(part)[..., source, :]
+        self._coming = None
 
     def _fetch(self) -> None:
         """Move the sums of finished blocks to the host."""
@@ -256,6 +279,7 @@ class Recorder:
     def traces(self, final: np.ndarray, segments: Sequence[Segments | None] | None = None) -> list[Trace]:
         """One trace per lane; ``final`` is (lane, p), ``segments`` one per lane."""
         assert self._open is None, "the run is not complete"
+        self._store_rows()
         self._fetch()
         assert self._blocks is not None, "nothing was recorded"
         steps = np.arange(self._iterates.shape[1], dtype=np.int64) * self.thinning

@@ -12,7 +12,7 @@ import optax
 
 from dpvi.core.clipping import PerLayer, QuantileClipping
 from dpvi.core.plan import Plan
-from dpvi.data.sampling import PoissonSampler
+from dpvi.data.sampling import PoissonSampler, pass_size
 from dpvi.data.sharding import Shards
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
@@ -144,8 +144,10 @@ def clipped_sum(
         )
     release = partial(estimator.release, model, family, xi, eta, queries)
 
+    whole = pass_size(algorithm.sampler.num_records, algorithm.plan.sampling_rate)  # on all devices, however it is cut
+
     def formed(batch: Any, included: jax.Array) -> Clipped:
-        return bounded_sum_and_count(jax.vmap(release)(batch), included, bound, careful, layers)
+        return bounded_sum_and_count(jax.vmap(release)(batch), included, bound, careful, layers, whole)
 
     return formed if size is None else partial(in_microbatches, formed, microbatch_size=size)
 
@@ -199,7 +201,7 @@ def private_step(
     row = Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi), state.clip_norm)
     if algorithm.adaptive is not None:
         assert state.clip_norm is not None
-        noisy_count = count + algorithm.adaptive.count_noise(plan.noise_multiplier) * drawn.noise[-1]
+        noisy_count = count.high + (count.low + algorithm.adaptive.count_noise(plan.noise_multiplier) * drawn.noise[-1])
         state = state._replace(clip_norm=next_clip_norm(algorithm.adaptive, state.clip_norm, noisy_count))
     if query is not None:
         return state, row

@@ -18,7 +18,8 @@ import numpy as np
 from dpvi.baselines.bernstein_sheldon.noise import GaussianNoise, LaplaceNoise, Noise
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
-from dpvi.mechanism.rng import normals_from_words, root_key, step_words, streams
+from dpvi.mechanism.normals import normals_from_words
+from dpvi.mechanism.rng import root_key, step_words, streams
 from dpvi.privacy import plan
 
 _ASSUMPTIONS = (

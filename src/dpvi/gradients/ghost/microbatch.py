@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from dpvi.mechanism.bounded_sum import TwoFold
 
 Total = TypeVar("Total")
-# Beyond this many rows a plain sum rounds too much (see bounded_sum); parts are added in twofold precision.
+# The contraction of a ghost's batch is a plain sum, which rounds more the more rows it has; parts are added in twofold
+# precision. Smaller parts would round less, but leave a graphics processor idle.
 LARGEST = 2048
 
 
@@ -30,7 +31,7 @@ def in_microbatches(
     records, included
         Arrays with a leading axis of slots. The last part is filled up with excluded slots.
     microbatch_size
-        ``None`` for parts as large as a plain sum may be, 2,048.
+        ``None`` for parts as large as the sum of a ghost's batch may be, 2,048.
 
     Guarantees
     ----------

@@ -1,0 +1,124 @@
+"""A folder that keeps a study group by group: result files, and what tells one study from another.
+
+``study.json`` says of which study the folder is. A group is a folder of result files, made under another name and then
+renamed: it is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpvi.posterior import storage
+from dpvi.posterior.result import Result
+
+_FORMAT = "dpvi study 1"
+
+
+def fingerprint(secret: bytes, name: str, parts: Sequence[Any]) -> str:
+    """HMAC-SHA256 of arrays, keys and texts, under ``secret``; one that differs shows that the parts differ.
+
+    Guarantees
+    ----------
+    Without the secret it cannot be told from a random number, so it says nothing about what is in the parts.
+    """
+    digest = hmac.new(secret, name.encode(), "sha256")
+    for part in parts:
+        if isinstance(part, str):
+            content = part.encode()
+            digest.update(f"text {len(content)}".encode())
+        else:
+            array = np.ascontiguousarray(part)
+            digest.update(f"array {array.shape} {array.dtype.str}".encode())
+            content = array.data if array.size else b""
+        digest.update(content)
+    return digest.hexdigest()
+
+
+class StudyFolder:
+    """The groups of one study.
+
+    Parameters
+    ----------
+    path
+        A folder, made if it is not there.
+    settings
+        What has to be the same and may be read by all: values that JSON holds.
+    fingerprints
+        What has to be the same and may be read by nobody: from :func:`fingerprint`, that of the seeds first, on which
+        all others depend.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
+        self.path = path
+        content = {"format": _FORMAT, "settings": dict(settings), "fingerprints": dict(fingerprints)}
+        content = json.loads(json.dumps(content))  # as it will be read back
+        path.mkdir(parents=True, exist_ok=True)
+        file = path / "study.json"
+        if file.exists():
+            self._require_same(file, content)
+            return
+        if any(path.iterdir()):
+            raise ValueError(f"{path} is not empty and not the folder of a study; give fit_many a folder of its own.")
+        temporary = path / "study.json.partial"
+        temporary.write_text(json.dumps(content, indent=2) + "\n")
+        os.replace(temporary, file)
+
+    def group(self, number: int, size: int) -> list[dict[str, Any]] | None:
+        """The fields of the results of group ``number``; ``None`` where it is not there yet."""
+        folder = self._folder(number)
+        if not folder.exists():
+            return None
+        if sorted(each.name for each in folder.iterdir()) != [_file(k) for k in range(size)]:
+            raise ValueError(f"{folder} was changed: expected {size} results. Remove it to fit this group again.")
+        return [storage.load(folder / _file(k)) for k in range(size)]
+
+    def keep(self, number: int, results: Sequence[Result]) -> None:
+        """Write a group, whole or not at all."""
+        folder = self._folder(number)
+        temporary = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+        try:
+            temporary.mkdir()
+            for k, result in enumerate(results):
+                result.save(temporary / _file(k))
+            if not folder.exists():  # otherwise another process took up the same study, and made the same results
+                os.rename(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _folder(self, number: int) -> Path:
+        return self.path / f"group-{number:05d}"
+
+    def _require_same(self, file: Path, wanted: dict[str, Any]) -> None:
+        try:
+            found = json.loads(file.read_text())
+            known = found["format"] == _FORMAT
+            differ = [] if not known else _different(found["settings"], wanted["settings"])
+            if known and not differ:
+                differ = _different(found["fingerprints"], wanted["fingerprints"])
+        except (ValueError, KeyError, TypeError):
+            known, differ = False, []
+        if not known:
+            raise ValueError(f"{file} is damaged or of another version; give fit_many another folder.")
+        if "seeds" in differ:
+            differ = ["seeds"]  # under other seeds every fingerprint is another one
+        if differ:
+            raise ValueError(
+                f"{self.path} keeps another study; these differ: {', '.join(differ)}. Call fit_many as the study was "
+                "begun to go on with it, or give another folder to begin a new one."
+            )
+
+
+def _different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [name for name in wanted if name not in found or found[name] != wanted[name]]
+
+
+def _file(k: int) -> str:
+    return f"{k:05d}.npz"

@@ -1,0 +1,184 @@
+"""Studies in groups, kept in a folder: a killed one goes on, another one is refused, nothing un-noised is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from support.launch import REPOSITORY, SECONDS, environment
+from support.small_models import (
+    STUDY_GROUP,
+    STUDY_RECORDS,
+    STUDY_SETS,
+    STUDY_STEPS,
+    location_model,
+    private_plan,
+    study,
+)
+
+import dpvi
+from dpvi.models.functions import from_functions
+from dpvi.studies import _Study
+
+NUM_GROUPS = -(-STUDY_SETS // STUDY_GROUP)
+WORKER = Path(__file__).parent / "support" / "study_worker.py"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    """The study without a folder."""
+    return study()
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A finished study's folder."""
+    study(tmp_path / "study")
+    return tmp_path / "study"
+
+
+@pytest.fixture
+def groups_fitted(monkeypatch):
+    """The first data sets of the groups that were fitted, not read."""
+    fitted, fit = [], _Study.fit
+
+    def counted(self, members, bar):
+        fitted.append(members[0])
+        return fit(self, members, bar)
+
+    monkeypatch.setattr(_Study, "fit", counted)
+    return fitted
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected) == STUDY_SETS
+    for one, other in zip(found, expected, strict=True):
+        left, right = jax.tree.flatten(one.trace), jax.tree.flatten(other.trace)
+        assert left[1] == right[1]
+        for a, b in zip(left[0], right[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert one.guarantee == other.guarantee
+        assert (one.plan, one.family, one.estimator, one.structure) == (
+            other.plan,
+            other.family,
+            other.estimator,
+            other.structure,
+        )
+
+
+def test_a_killed_study_goes_on_and_returns_what_an_uninterrupted_one_does(tmp_path, uninterrupted, groups_fitted):
+    folder, cache = tmp_path / "study", REPOSITORY / ".pytest_cache" / "compiled"
+    command = [sys.executable, str(WORKER), str(folder), str(cache)]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert ended.returncode == -9, ended.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["group-00000", "study.json"]
+    assert_same(study(folder), uninterrupted)
+    assert groups_fitted == [2, 4], "the group that was there must not be fitted again"
+    groups_fitted.clear()
+    assert_same(study(folder), uninterrupted)
+    assert groups_fitted == []
+
+
+def test_results_that_were_kept_make_posteriors(begun):
+    for result in study(begun):  # read, not fitted
+        draws = result.posterior("average").sample_unconstrained(5, jax.random.key(0))
+        assert np.all(np.isfinite(draws))
+
+
+def test_groups_change_nothing_but_rounding(uninterrupted):
+    together = study(group_size=None)
+    for one, other in zip(uninterrupted, together, strict=True):
+        np.testing.assert_allclose(one.trace.noisy_sums, other.trace.noisy_sums, rtol=1e-4, atol=1e-4)
+    # power: data sets do differ by more than that
+    assert np.abs(uninterrupted[0].trace.noisy_sums - uninterrupted[1].trace.noisy_sums).max() > 0.1
+
+
+def test_one_bar_shows_the_steps_of_all_groups(begun, capsys):
+    study(progress=True)
+    shown = capsys.readouterr().err
+    assert f"{NUM_GROUPS * STUDY_STEPS}/{NUM_GROUPS * STUDY_STEPS}" in shown
+    assert "\n" not in shown.strip(), "a second bar would begin on a line of its own"
+    study(begun, progress=True)
+    assert f"{NUM_GROUPS * STUDY_STEPS}/{NUM_GROUPS * STUDY_STEPS}" in capsys.readouterr().err
+
+
+def shifted(z, x):
+    return -0.5 * jnp.sum((x - z - 1) ** 2)
+
+
+OTHER_MODEL = from_functions(log_prior=lambda z: -0.5 * jnp.sum(z**2), log_likelihood=shifted, parameters=2)
+OTHER_DATA = np.random.default_rng(8).normal(0.5, 1.0, (STUDY_SETS, STUDY_RECORDS, 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"plan": private_plan(STUDY_STEPS, noise_multiplier=1.5)}, "plan"),
+        ({"data": OTHER_DATA}, "data"),
+        ({"model": OTHER_MODEL}, "model, estimator, family or optimizer"),
+        ({"optimizer": optax.adam(0.5)}, "model, estimator, family or optimizer"),
+        ({"family": dpvi.FullRank()}, "model, estimator, family or optimizer"),
+        ({"seeds": [111, 112, 113, 114, 116]}, "seeds"),
+        ({"group_size": 3}, "group_size"),
+        ({"initial_location": np.ones(2)}, "initial_location"),
+    ],
+    ids=["plan", "data", "model", "optimizer", "family", "seeds", "group_size", "initial_location"],
+)
+def test_a_folder_of_another_study_is_refused(begun, groups_fitted, changes, named):
+    before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=f"these differ: .*{named}"):
+        study(begun, **changes)
+    assert groups_fitted == []
+    assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
+
+
+def test_the_same_model_written_again_is_the_same_study(begun, groups_fitted):
+    study(begun, model=location_model(), optimizer=None)
+    assert groups_fitted == []
+
+
+def test_a_folder_says_nothing_of_records_and_seeds(begun, tmp_path):
+    text = (begun / "study.json").read_text()
+    numbers = {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
+    assert not numbers & {STUDY_RECORDS, 111, 112, 113, 114, 115}
+    assert STUDY_SETS in numbers, "power: numbers are found"
+    # the fingerprint of the same data under other seeds is another one, so nobody without them can check a guess
+    study(tmp_path / "other", seeds=[21, 22, 23, 24, 25])
+    mine, other = (json.loads((folder / "study.json").read_text()) for folder in (begun, tmp_path / "other"))
+    assert mine["settings"] == other["settings"]
+    assert not set(mine["fingerprints"].values()) & set(other["fingerprints"].values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"seeds": None}, ValueError, "needs seeds"),
+        ({"group_size": 0}, ValueError, "at least 1"),
+        ({"group_size": 2.0}, TypeError, "whole number"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_written(tmp_path, changes, kind, message):
+    with pytest.raises(kind, match=message):
+        study(tmp_path / "study", **changes)
+    assert not (tmp_path / "study").exists()
+
+
+def test_folders_that_hold_something_else_or_are_damaged_are_refused(tmp_path, begun):
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="not the folder of a study"):
+        study(tmp_path / "else")
+    (begun / "group-00001" / "00001.npz").unlink()
+    with pytest.raises(ValueError, match="group-00001 was changed"):
+        study(begun)
+    (begun / "study.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        study(begun)
