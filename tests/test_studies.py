@@ -182,3 +182,24 @@ def test_folders_that_hold_something_else_or_are_damaged_are_refused(tmp_path, b
     (begun / "study.json").write_text("{")
     with pytest.raises(ValueError, match="damaged"):
         study(begun)
+
+
+def test_a_plan_for_every_data_set(tmp_path, uninterrupted, groups_fitted):
+    noisy = private_plan(STUDY_STEPS, noise_multiplier=3.0)
+    plans = [noisy if index in (1, 4) else private_plan(STUDY_STEPS) for index in range(STUDY_SETS)]
+    results = study(tmp_path / "study", plan=plans)
+    assert [result.plan.noise_multiplier for result in results] == [1.0, 3.0, 1.0, 1.0, 3.0]
+    for index in (0, 2, 3):  # whichever others ran beside them
+        np.testing.assert_allclose(results[index].trace.final, uninterrupted[index].trace.final, rtol=1e-5)
+    for index in (1, 4):
+        assert not np.allclose(results[index].trace.final, uninterrupted[index].trace.final, rtol=1e-2)
+    num_fitted = len(groups_fitted)
+    again = study(tmp_path / "study", plan=plans)
+    assert len(groups_fitted) == num_fitted
+    np.testing.assert_array_equal(again[4].trace.final, results[4].trace.final)
+
+
+@pytest.mark.parametrize("plans", [[private_plan(STUDY_STEPS)] * 2, [1.0] * STUDY_SETS])
+def test_other_plans_are_refused(plans):
+    with pytest.raises(ValueError, match=r"plan must be a dpvi\.Plan, or a list of one per data set: expected 5"):
+        study(plan=plans)

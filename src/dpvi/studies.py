@@ -36,7 +36,7 @@ _KEPT_GROUP = 100  # data sets after which a study with a folder is kept, unless
 def fit_many(
     model: Model | Any,
     data: Any,
-    plan: Plan,
+    plan: Plan | Sequence[Plan],
     *,
     family: Family = MeanField(),
     estimator: Estimator = Aligned(),
@@ -57,6 +57,8 @@ def fit_many(
     data
         As for :func:`fit`, with one more leading axis: (data sets, records, …). The size of the data sets is shared
         and known to whoever runs the study.
+    plan
+        One plan for all, or one per data set: data sets with equal plans run side by side, one plan after the other.
     seeds
         One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
         with that seed, up to rounding.
@@ -71,7 +73,7 @@ def fit_many(
     devices
         Devices to spread the data sets over, such as ``jax.devices()``; by default all are fitted on the default one.
     progress
-        Show one bar with the steps of all groups.
+        Show one bar with the steps of all groups, of each plan.
 
     Other parameters are those of :func:`fit`. Each data set is protected by its own guarantee; a person in several of
     them is not protected by any one alone.
@@ -86,6 +88,23 @@ def fit_many(
     derived from all seeds and stored nowhere. To whoever does not know the seeds they say nothing; whoever does could
     remove the noise, with or without them.
     """
+    if not isinstance(plan, Plan):
+        return _one_plan_after_the_other(
+            model,
+            data,
+            plan,
+            family=family,
+            estimator=estimator,
+            optimizer=optimizer,
+            guide=guide,
+            initial_location=initial_location,
+            covariate_law=covariate_law,
+            seeds=seeds,
+            group_size=group_size,
+            directory=directory,
+            devices=devices,
+            progress=progress,
+        )
     stacked, num_sets = _checked_data(data, seeds, directory)
     first = jax.tree.map(lambda leaf: leaf[0], stacked)
     if guide is not None:
@@ -114,6 +133,35 @@ def fit_many(
                 folder.keep(number, fitted)
             results += fitted
     return results
+
+
+def _one_plan_after_the_other(
+    model: Any,
+    data: Any,
+    plans: Sequence[Plan],
+    *,
+    seeds: Sequence[int] | None,
+    directory: str | Path | None,
+    **options: Any,
+) -> list[Result]:
+    """``fit_many`` for the data sets of each plan, in a folder of its own; results in the order of the data sets."""
+    stacked, num_sets = _checked_data(data, seeds, directory)
+    if len(plans) != num_sets or not all(isinstance(plan, Plan) for plan in plans):
+        raise ValueError(f"plan must be a dpvi.Plan, or a list of one per data set: expected {num_sets}.")
+    distinct = [plan for index, plan in enumerate(plans) if plan not in plans[:index]]
+    results: dict[int, Result] = {}
+    for number, plan in enumerate(distinct):
+        members = [index for index in range(num_sets) if plans[index] == plan]
+        fitted = fit_many(
+            model,
+            jax.tree.map(lambda leaf, chosen=np.array(members): leaf[chosen], stacked),
+            plan,
+            seeds=None if seeds is None else [seeds[index] for index in members],
+            directory=None if directory is None else Path(directory) / f"plan-{number}",
+            **options,
+        )
+        results |= dict(zip(members, fitted, strict=True))
+    return [results[index] for index in range(num_sets)]
 
 
 class _Study(NamedTuple):
