@@ -27,7 +27,7 @@ from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
-from dpvi.preparation import prepare_guided
+from dpvi.preparation import prepare
 from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
@@ -165,7 +165,8 @@ class DPSVI:
             raise ValueError(
                 "DPSVI runs in one process, and here are several; call dpvi.fit with guide=, which spreads over them."
             )
-        algorithm, placed, key = prepare_guided(model, guide, data, self.plan, self._estimator, self._optimizer, seed)
+        options = {"estimator": self._estimator, "optimizer": self._optimizer, "seed": seed}
+        algorithm, placed, key, _ = prepare(model, data, self.plan, guide=guide, **options)
         self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
         self._step, self._next_step = None, 0
         state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
