@@ -100,7 +100,6 @@ def trace_of(iterates: np.ndarray, block_length: int = 1, counted: np.ndarray | 
         thinning=1,
         block_length=block_length,
         blocks=block_sums(iterates, np.zeros_like(iterates), block_length, counted),
-        online_moments=None,
         segments=None,
     )
 
