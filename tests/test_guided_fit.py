@@ -12,7 +12,8 @@ import pytest
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
-from support.small_models import exact_plan, logistic, private_plan
+from support.numpyro_models import logistic
+from support.small_models import exact_plan, private_plan
 
 import dpvi
 from dpvi.core.validation import FallbackWarning

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import jax
 
 from experiments.common.case import Case
 from experiments.common.methods import METHODS
+from experiments.common.programs import shared_programs
 from experiments.common.runs import Study
 from experiments.common.study import run_case
 from experiments.common.tables import with_earlier, write_results
@@ -61,23 +58,6 @@ def run_experiment(
             write_results(joined, study, title, _command(module, arguments), folder)
     print(f"{title}: {time.perf_counter() - start:.0f} s, written to {folder}", file=sys.stderr)
     return folder
-
-
-@contextlib.contextmanager
-def shared_programs() -> Iterator[None]:
-    """Groups of one size compile to the same programs; kept in a folder, they are compiled once for all processes."""
-    if jax.config.jax_compilation_cache_dir is not None:
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.1}
-        for name, value in settings.items():
-            jax.config.update(name, value)
-            os.environ[name.upper()] = str(value)  # for processes that start later
-        yield
-        for name in settings:
-            del os.environ[name.upper()]
-        jax.config.update("jax_compilation_cache_dir", None)
 
 
 def _parser(module: str, title: str, cases: Sequence[Case]) -> argparse.ArgumentParser:
