@@ -28,7 +28,7 @@ from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
 from dpvi.models.covariates import check_columns
 from dpvi.models.generative import CovariateLaw
-from dpvi.models.guides_check import check_guide
+from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta

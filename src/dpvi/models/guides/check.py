@@ -34,9 +34,9 @@ from dpvi.models import execution
 from dpvi.models.base import ModelError
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
-from dpvi.models.guides import GuidedModel
-from dpvi.models.guides_execution import drawn, run_guide, run_model
-from dpvi.models.guides_parameters import merged
+from dpvi.models.guides.execution import drawn, run_guide, run_model
+from dpvi.models.guides.model import GuidedModel
+from dpvi.models.guides.parameters import merged
 from dpvi.models.simulate import Simulated, simulate
 from dpvi.models.sites import support_parameters
 
