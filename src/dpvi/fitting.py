@@ -1,4 +1,4 @@
-"""``fit``: from a model, records and a plan to a result. The one place that stands on both sides of the boundary."""
+"""``fit``: from a model, records and a plan to a result. It stands on both sides of the boundary."""
 
 from __future__ import annotations
 
