@@ -8,7 +8,6 @@ free cores could at worst take, one after the other.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -20,6 +19,7 @@ from typing import Any
 
 import optax
 from contestants import dpvi_step, hand_written
+from harness.output import RESULTS, write
 from harness.problem import Problem
 
 import dpvi
@@ -27,7 +27,6 @@ from dpvi.datasets import adult, adult_labels, encode_adult_aligned
 
 TARGET = 60.0  # seconds on two cores
 CLIP_NORM, SAMPLING_RATE, LEARNING_RATE, PUBLISHED_STEPS = 3.0, 0.01, 1e-3, 400_000
-RESULTS = Path(__file__).parent / "results"
 
 
 def timed(run: Callable[[], Any]) -> dict[str, float]:
@@ -128,10 +127,7 @@ def main(arguments: list[str] | None = None) -> None:
         "run": run,
         "turns": turns(problem, given.turn_steps, given.rounds),
     }
-    given.output.mkdir(parents=True, exist_ok=True)
-    (given.output / "adult.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (given.output / "adult.md").write_text(markdown(content), encoding="utf-8")
-    print(markdown(content))
+    print(write(content, given.output / "adult.json", markdown))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ what the compiled programs need in temporary memory go to ``--output`` as JSON, 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import statistics
@@ -22,13 +21,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from harness.output import RESULTS, table, write
 from jax.flatten_util import ravel_pytree
 
 from dpvi.gradients.ghost import clipped_gradient_sum, clipped_gradient_sum_and_count
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.mechanism.layers import Layers
 
-RESULTS = Path(__file__).parent / "results"
 PIXELS, HIDDEN, LATENT, CLIP_NORM = 784, 400, 50, 10.0
 MOST_SINGLE_RECORDS, MICROBATCH = 256, 256
 
@@ -141,15 +140,21 @@ def markdown(content: dict[str, Any]) -> str:
         f"{content['parameters']:,} parameters; medians over {content['repeats']} rounds in which contestants "
         "take turns, ratios within a round.",
         "",
-        "| batch | contestant | milliseconds | times without privacy (lowest to highest) | temporary memory, MB |",
-        "| --- | --- | --- | --- | --- |",
     ]
+    header = (
+        "batch",
+        "contestant",
+        "milliseconds",
+        "times without privacy (lowest to highest)",
+        "temporary memory, MB",
+    )
+    rows = []
     for batch in content["batches"]:
         for name, each in batch["contestants"].items():
             spread = f"{each['ratio']:.2f} ({each['ratio_range'][0]:.2f} to {each['ratio_range'][1]:.2f})"
             memory = f"{each['temporary_megabytes']:.0f}"
-            lines.append(f"| {batch['batch']} | {name} | {each['milliseconds']:.1f} | {spread} | {memory} |")
-    return "\n".join(lines) + "\n"
+            rows.append((str(batch["batch"]), name, f"{each['milliseconds']:.1f}", spread, memory))
+    return "\n".join([*lines, table(header, rows)]) + "\n"
 
 
 def arguments_of(vector: jax.Array, batch: int) -> tuple[Any, ...]:
@@ -192,10 +197,7 @@ def main() -> None:
         "precision": options.precision or "default",
         "batches": measured,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    options.output.with_suffix(".md").write_text(markdown(content), encoding="utf-8")
-    print(markdown(content))
+    print(write(content, options.output, markdown))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import argparse
 import importlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from harness.output import RESULTS, machine, spread, table, write
 from harness.pool import BENCHMARKS, REPOSITORY
 from harness.problem import Problem
 from harness.statistics import ratio, summary
@@ -86,22 +86,22 @@ def measure(names: Sequence[str], rounds: int, arguments: Sequence[str]) -> dict
 
 
 def markdown(content: dict[str, Any]) -> str:
-    machine, problem = content["machine"], content["problem"]
-    lines = ["| contestant | wall, s | × hand-vmapped | processor, s | × hand-vmapped |", "| --- " * 5 + "|"]
+    place, problem = content["machine"], content["problem"]
+    rows = []
     best: dict[str, float] = {}
     for name, row in content["contestants"].items():
         cells = []
         for clock in ("wall", "processor"):
             share = row[clock]["ratio"]
-            spread = f"{share['median']:.2f} ({share['lower_quartile']:.2f} to {share['upper_quartile']:.2f})"
-            cells += [f"{row[clock]['seconds']['median']:.1f}", spread]
+            cells += [f"{row[clock]['seconds']['median']:.1f}", spread(share)]
             if name.startswith(OURS):
                 best[clock] = min(best.get(clock, float("inf")), share["median"])
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        rows.append((name, *cells))
+    header = ("contestant", "wall, s", "× hand-vmapped", "processor, s", "× hand-vmapped")
     met = "yes" if best["wall"] <= TARGET else "no"
     made = (
-        f"Made by `{content['command']}`; {machine['cores_used']} of {machine['cores']} cores "
-        f"({machine['architecture']}), medians (quartiles) over {content['rounds']} interleaved rounds. "
+        f"Made by `{content['command']}`; {place['cores_used']} of {place['cores']} cores "
+        f"({place['architecture']}), medians (quartiles) over {content['rounds']} interleaved rounds. "
         f"{content['num_sets']:,} data sets of N = {problem['num_records']:,} records, logistic regression, "
         f"d = {problem['dimension']}, expected batch {problem['expected_batch']}, {content['num_steps']:,} steps each. "
         "A fresh process each time, compilation included; imports and the accountant are not. The yardstick is the "
@@ -111,7 +111,7 @@ def markdown(content: dict[str, Any]) -> str:
         f"fit_many / hand-vmapped by the wall clock: {best['wall']:.2f} (target ≤ {TARGET}; met: {met}); of processor "
         f"time: {best['processor']:.2f}."
     )
-    return "\n\n".join(["# Many fits of a small model", made, "\n".join(lines), verdict]) + "\n"
+    return "\n\n".join(["# Many fits of a small model", made, table(header, rows), verdict]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--contestants", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="NAME")
     parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "many.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "many.json")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     problem = Problem(options.num_records, options.dimension, options.expected_batch)
@@ -136,17 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     content = {
         "command": " ".join(["python benchmarks/many.py", *given]),
-        "machine": {"cores": os.cpu_count(), "cores_used": CORES, "architecture": platform.machine()},
+        "machine": {**machine(), "cores_used": CORES},
         "rounds": options.rounds,
         "problem": asdict(problem),
         "num_sets": options.num_sets,
         "num_steps": options.num_steps,
         "contestants": measure(options.contestants, options.rounds, given),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(content, indent=2) + "\n")
-    options.output.with_suffix(".md").write_text(markdown(content))
-    print(markdown(content))
+    print(write(content, options.output, markdown))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -28,13 +26,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from harness.output import RESULTS, machine, table, write
 from harness.statistics import ratio, summary
 from numpyro.diagnostics import effective_sample_size
 
 from dpvi.posterior.na_dpvi import GradientModel, TraceStatistics, exact, gradient_model, nuts_draws, quadrature
 from dpvi.posterior.na_dpvi.exact import exact_draws
 
-RESULTS = Path(__file__).parent / "results"
 NUM_DRAWS, NUM_WARMUP = 4000, 1000
 # variational parameters (Beta-Bernoulli, the 10-D regression and Adult in the paper): rounds
 ROUNDS = {2: 3, 24: 2, 114: 1}
@@ -140,49 +138,50 @@ def measure(size: int, subsampling_variance: bool, rounds: int) -> dict[str, Any
 
 def markdown(content: dict[str, Any]) -> str:
     """The table, from the JSON alone."""
-    machine = content["machine"]
-    lines = [
+    place, rows = content["machine"], content["rows"]
+    header = (
+        *("parameters", "ψ", "rounds", "exact, ms", "nuts, s", "nuts ESS", "ratio", "ratio, equal accuracy"),
+        *("cold: exact, s", "nuts, s", "error of exact: mean, sd"),
+    )
+    parts = [
         "# NA-DPVI: exact against NUTS",
-        "",
-        f"Made by `{content['command']}`; {machine['cores']} cores ({machine['architecture']}), medians over "
+        f"Made by `{content['command']}`; {place['cores']} cores ({place['architecture']}), medians over "
         f"interleaved rounds. {NUM_DRAWS:,} draws each, NUTS after {NUM_WARMUP:,} steps of warm-up; "
         f"at equal accuracy NUTS's time is scaled until its worst effective sample size is {NUM_DRAWS:,} (its warm-up "
         "too, so that the truth lies between the two ratios).",
-        "",
-        "| parameters | ψ | rounds | exact, ms | nuts, s | nuts ESS | ratio | ratio, equal accuracy "
-        "| cold: exact, s | nuts, s | error of exact: mean, sd |",
-        "|" + " --- |" * 11,
-    ]
-    for row in content["rows"]:
-        warm, cold, error, ratios = (row[k] for k in ("warm_seconds", "cold_seconds", "exact_residual_error", "ratios"))
-        cells = [
-            str(row["num_parameters"]),
-            "yes" if row["subsampling_variance"] else "no",
-            str(row["rounds"]),
-            f"{1e3 * warm['exact']['median']:.1f}",
-            f"{warm['nuts']['median']:.2f}",
-            f"{row['nuts_effective_sample_size']['median']:.0f}",
-            f"{ratios['nuts / exact, 4,000 draws each']['median']:.0f}",
-            f"{ratios['nuts / exact, equal accuracy']['median']:.0f}",
-            f"{cold['exact']:.2f}",
-            f"{cold['nuts']:.1f}",
-            f"{error['mean']:.0e}, {error['standard_deviation']:.0e}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    smallest = min(row["ratios"]["nuts / exact, equal accuracy"]["median"] for row in content["rows"])
-    slowest = max(row["warm_seconds"]["exact"]["median"] for row in content["rows"])
-    lines += [
-        "",
-        "| goal | measured | target | met |",
-        "| --- | --- | --- | --- |",
-        f"| nuts / exact at equal accuracy, smallest | {smallest:.0f} | ≥ {SPEED_TARGET:g} | "
-        f"{'yes' if smallest >= SPEED_TARGET else 'no'} |",
-        f"| exact, slowest, s | {slowest:.3f} | < {SECONDS_TARGET:g} | {'yes' if slowest < SECONDS_TARGET else 'no'} |",
-        "",
+        table(header, map(_cells, rows)),
+        table(("goal", "measured", "target", "met"), _goals(rows)),
         "Errors of exact are against a grid of four times as many panels, in standard deviations of φ*; the Monte "
         f"Carlo error of the mean of {NUM_DRAWS:,} draws is {NUM_DRAWS**-0.5:.0e}.",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    warm, cold, error, ratios = (row[k] for k in ("warm_seconds", "cold_seconds", "exact_residual_error", "ratios"))
+    return (
+        str(row["num_parameters"]),
+        "yes" if row["subsampling_variance"] else "no",
+        str(row["rounds"]),
+        f"{1e3 * warm['exact']['median']:.1f}",
+        f"{warm['nuts']['median']:.2f}",
+        f"{row['nuts_effective_sample_size']['median']:.0f}",
+        f"{ratios['nuts / exact, 4,000 draws each']['median']:.0f}",
+        f"{ratios['nuts / exact, equal accuracy']['median']:.0f}",
+        f"{cold['exact']:.2f}",
+        f"{cold['nuts']:.1f}",
+        f"{error['mean']:.0e}, {error['standard_deviation']:.0e}",
+    )
+
+
+def _goals(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    smallest = min(row["ratios"]["nuts / exact, equal accuracy"]["median"] for row in rows)
+    slowest = max(row["warm_seconds"]["exact"]["median"] for row in rows)
+    fast, short = ("yes" if met else "no" for met in (smallest >= SPEED_TARGET, slowest < SECONDS_TARGET))
+    return [
+        ("nuts / exact at equal accuracy, smallest", f"{smallest:.0f}", f"≥ {SPEED_TARGET:g}", fast),
+        ("exact, slowest, s", f"{slowest:.3f}", f"< {SECONDS_TARGET:g}", short),
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -202,16 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(json.dumps(rows[-1]["ratios"]), file=sys.stderr, flush=True)
     content = {
         "command": "python benchmarks/na_dpvi_engines.py" + (" --quick" if options.quick else ""),
-        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
+        "machine": machine(),
         "num_draws": NUM_DRAWS,
         "num_warmup": NUM_WARMUP,
         "rows": rows,
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(content, indent=2) + "\n")
-    table = markdown(content)
-    options.output.with_suffix(".md").write_text(table)
-    print(table)
+    print(write(content, options.output, markdown))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,6 @@ the test log loss of every model. Writes the JSON named by ``--output`` and the 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import tempfile
 import time
@@ -24,6 +21,7 @@ from typing import Any
 import numpy as np
 from harness import environments
 from harness.judge import reference_losses
+from harness.output import RESULTS, machine, write
 from harness.peers_report import markdown
 from harness.pool import REPOSITORY, Contestant, ContestantError, Worker, publishable
 from harness.statistics import ratio, summary
@@ -223,14 +221,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="small sizes and two rounds, to see that everything runs")
     parser.add_argument("--tasks", nargs="*", default=["logistic", "hierarchical", "vae"])
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "peers.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "peers.json")
     options = parser.parse_args(arguments)
     content: dict[str, Any] = {
         "command": "python benchmarks/peers.py" + (" --quick" if options.quick else ""),
-        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
+        "machine": machine(),
         "tasks": {},
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for task, rounds in ((LOGISTIC, 7), (HIERARCHICAL, 7), (VAE, 3)):
             if task.name not in options.tasks:
@@ -239,8 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             chosen, rounds = (quick(task), 2) if options.quick else (task, rounds)
             content["tasks"][task.name] = measure(chosen, rounds, Path(folder))
             content["tasks"][task.name]["minutes"] = round((time.perf_counter() - began) / 60, 1)
-            options.output.write_text(json.dumps(content, indent=2) + "\n")
-            options.output.with_suffix(".md").write_text(markdown(content))
+            write(content, options.output, markdown)  # after each task: a run of an hour may be cut short
     print(markdown(content))
 
 

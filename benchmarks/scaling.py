@@ -7,9 +7,6 @@ within a round. Writes ``--output`` (JSON), a Markdown table and, where matplotl
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.group import Group
-from harness.pool import REPOSITORY, Contestant, ContestantError, Worker, round_robin
+from harness.output import RESULTS, machine, write
+from harness.pool import Contestant, ContestantError, Worker, round_robin
 from harness.problem import Problem
 from harness.scaling_report import markdown, picture
 from harness.statistics import ratio, summary
@@ -136,23 +134,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="rounds per curve")
     parser.add_argument("--curves", nargs="+", choices=FULL, default=list(FULL), help="what to measure; all by default")
     parser.add_argument("--processes", type=int, nargs="+", help="numbers of processes, the first of them 1")
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "scaling.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "scaling.json")
     options = parser.parse_args(arguments)
     points, rounds = (QUICK, 3) if options.quick else (FULL, 9)
     points = {**points, "processes": options.processes or points["processes"]}
     rounds = options.rounds or rounds
     content = {
         "command": " ".join(["python benchmarks/scaling.py", *(arguments if arguments is not None else sys.argv[1:])]),
-        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
+        "machine": machine(),
         "rounds": rounds,
         "problem": BASE.to_dict(),
         **measure(points, rounds, options.curves),
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(content, indent=2) + "\n")
-    options.output.with_suffix(".md").write_text(markdown(content))
+    text = write(content, options.output, markdown)
     picture(content, options.output.with_suffix(".png"))
-    print(markdown(content))
+    print(text)
 
 
 if __name__ == "__main__":

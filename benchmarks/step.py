@@ -8,9 +8,6 @@ JSON named by ``--output`` and the Markdown table made from it beside it.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.environments import D3P as D3P_ENVIRONMENT
+from harness.output import RESULTS, machine, write
 from harness.pool import REPOSITORY, Contestant, ContestantError, Worker, publishable, round_robin
 from harness.problem import Problem
-from harness.report import markdown
 from harness.statistics import ratio, summary
+from harness.step_report import markdown
 
 OURS, OUR_SAMPLER, D3P = "dpvi", "dpvi sampler", "d3p 0.2.0"
 HAND, HAND_SAMPLER, NUMPYRO = "hand-written", "hand-written sampler", "NumPyro SVI"
@@ -173,7 +171,7 @@ def size_rows(seconds: dict[str, list[float]], sizes: Sequence[int]) -> dict[str
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, two sizes up to a million records")
-    parser.add_argument("--output", type=Path, default=REPOSITORY / "benchmarks" / "results" / "step.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "step.json")
     parser.add_argument("--d3p-environment", type=Path, default=REPOSITORY / ".venv-d3p", help="made there if missing")
     parser.add_argument("--skip-sizes", action="store_true", help="leave out the table over the number of records")
     options = parser.parse_args(arguments)
@@ -188,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         failed[D3P] = publishable(f"its environment could not be made: {error}")
     content: dict[str, Any] = {
         "command": "python benchmarks/step.py" + (" --quick" if options.quick else ""),
-        "machine": {"cores": os.cpu_count(), "architecture": platform.machine(), "system": platform.system()},
+        "machine": machine(),
         "rounds": rounds,
         "steps_per_measurement": {contestant.name: contestant.num_steps for contestant in contestants},
         "step": measure_step(contestants, rounds, failed),
@@ -198,11 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         score = yardstick.rpartition(", ")[2] or "vmap_grad"
         content["sizes"] = measure_sizes(num_steps // 2, sizes, rounds, score, failed)
     content["not_measured"] = failed
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(content, indent=2) + "\n")
-    table = markdown(content)
-    options.output.with_suffix(".md").write_text(table)
-    print(table)
+    print(write(content, options.output, markdown))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis
 import jax
 import pytest
+from support.labels import CHECKING, believe_plans
 
 from dpvi.privacy import planning
 
@@ -36,8 +37,7 @@ hypothesis.settings.load_profile("repeatable")
 def plans_are_labels() -> Iterator[None]:
     """Most tests of the mechanism need a noise scale, not an accountant: their plans carry any ε as a label."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("dpvi.fitting", "dpvi.preparation"):
-            patch.setattr(f"{module}.checked_guarantee", lambda plan: plan.guarantee)
+        believe_plans(patch.setattr)
         yield
 
 
@@ -54,7 +54,7 @@ def programs_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def accounted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans mean what they claim, as they do for users."""
-    for module in ("dpvi.fitting", "dpvi.preparation"):
+    for module in CHECKING:
         monkeypatch.setattr(f"{module}.checked_guarantee", planning.checked_guarantee)
 
 

@@ -18,7 +18,8 @@ from support.small_models import private_plan
 
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan
-from dpvi.dpsvi import DPSVI, as_optax
+from dpvi.dpsvi import DPSVI
+from dpvi.svi_arguments import as_optax
 
 Y = np.random.default_rng(2).normal(0.5, 1.0, 97)
 NUM_STEPS = 6

@@ -12,7 +12,8 @@ import numpy as np
 import optax
 import pytest
 from support import numpyro_models
-from support.small_models import RECORDS, exact_plan, location_model, logistic, logistic_data, private_plan
+from support.numpyro_models import logistic
+from support.small_models import RECORDS, exact_plan, location_model, logistic_data, private_plan
 
 import dpvi
 from dpvi.core.plan import Plan

@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 from support.guide_models import mean, mean_guide
-from support.small_models import logistic, logistic_data
+from support.numpyro_models import logistic
+from support.small_models import logistic_data
 
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan

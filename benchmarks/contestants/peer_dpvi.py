@@ -22,7 +22,7 @@ from dpvi.core.validation import ConvergenceWarning
 from dpvi.data.records import record_structure
 from dpvi.fitting import make_result, start
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.preparation import prepare, prepare_guided
+from dpvi.preparation import prepare
 from dpvi.train.loop import Run
 
 _compiled: dict[Task, Any] = {}
@@ -50,11 +50,8 @@ def compiled(task: Task, data: Arrays) -> Any:
     """``again(seed) -> result``: ``fit`` without its fixed part, which happens here, once."""
     model, records = model_of(task, data), records_of(task, data)
     plan, optimizer = plan_of(task), optax.adam(task.learning_rate)
-    if task.name == "vae":
-        algorithm, placed, _ = prepare_guided(model, encoder, records, plan, dpvi.Aligned(), optimizer, 0)
-    else:
-        prepared = prepare(model, records, plan, dpvi.MeanField(), dpvi.Aligned(), optimizer, 0, None, None)
-        algorithm, placed, *_ = prepared
+    guide = encoder if task.name == "vae" else None
+    algorithm, placed, *_ = prepare(model, records, plan, guide=guide, optimizer=optimizer, seed=0)
     run, structure = Run(algorithm), record_structure(placed.records)
 
     def again(seed: int) -> tuple[dpvi.Result, float]:

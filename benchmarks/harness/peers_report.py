@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from harness.output import table
+
 OURS = "dpvi"
 TITLES = {
     "logistic": "Logistic regression",
@@ -52,7 +54,7 @@ def markdown(content: dict[str, Any]) -> str:
         parts += _task(name, each)
     parts += [
         "## Goals",
-        _table(("goal", "measured", "met"), _goals(content["tasks"])),
+        table(("goal", "measured", "met"), _goals(content["tasks"])),
         "## How to read this",
         NOTES.rstrip(),
     ]
@@ -71,7 +73,7 @@ def _task(name: str, content: dict[str, Any]) -> list[str]:
         f"{task['num_steps']:,} steps, clip norm {task['clip_norm']:g}, Adam {task['learning_rate']:g}; "
         f"ε = {task['epsilon']:g}, δ = {task['delta']:g}; {content['rounds']} rounds. "
         f"Log losses to compare with: {losses}.",
-        _table(HEADER, [_row(who, row) for who, row in content["contestants"].items()]),
+        table(HEADER, [_row(who, row) for who, row in content["contestants"].items()]),
     ]
     if content["not_measured"]:
         parts.append("\n".join(f"* {who}: {reason}" for who, reason in content["not_measured"].items()))
@@ -170,10 +172,6 @@ def _spread(values: dict[str, float]) -> str:
         return f"{value:.3f}" if value < 1 else f"{value:.3g}"
 
     return f"{figure(values['median'])} ({figure(values['lower_quartile'])} to {figure(values['upper_quartile'])})"
-
-
-def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from harness.output import spread, table
+
 FLAT_TARGET, HAND_TARGET, PROCESSES_TARGET = 1.1, 1.3, 1.5
 LABELS = {"records": "number of records", "dimension": "dimension", "batch": "expected batch"}
 MODELS = {
@@ -40,13 +42,13 @@ def _curve(label: str, rows: dict[str, Any]) -> str:
     values = sorted({int(value) for row in rows.values() for value in row})
     compared = any("ratio_to_hand_written" in cell for cell in rows.get("step", {}).values())
     columns = [*rows, "step / hand-written"] if compared else [*rows]
-    lines = [f"| {label} | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
+    lines = []
     for value in values:
         cells = [_cell(row.get(str(value))) for row in rows.values()]
         if compared:
             cells.append(_spread(rows["step"].get(str(value), {}).get("ratio_to_hand_written")))
-        lines.append(f"| {value:,} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append((f"{value:,}", *cells))
+    return table((label, *columns), lines)
 
 
 def _cell(cell: dict[str, Any] | None) -> str:
@@ -54,7 +56,7 @@ def _cell(cell: dict[str, Any] | None) -> str:
 
 
 def _spread(ratio: dict[str, Any] | None) -> str:
-    return f"{ratio['median']:.2f} ({ratio['lower_quartile']:.2f} to {ratio['upper_quartile']:.2f})" if ratio else ""
+    return spread(ratio) if ratio else ""
 
 
 def _about_records(rows: dict[str, Any]) -> list[str]:
@@ -84,19 +86,16 @@ def _processes(content: dict[str, Any]) -> list[str]:
     parts = ["## Against the number of processes", "One core and one thread each."] if content["processes"] else []
     for model, measured in content["processes"].items():
         problem = measured["problem"]
-        lines = ["| processes | ms per step | throughput relative to one (quartiles) |", "| --- | --- | --- |"]
-        for number, row in measured["rows"].items():
-            lines.append(f"| {number} | {row['milliseconds']['median']:.3f} | {_gain(row['throughput'])} |")
+        lines = [
+            (number, f"{row['milliseconds']['median']:.3f}", _spread(row["throughput"]))
+            for number, row in measured["rows"].items()
+        ]
         parts += [
             f"{MODELS[model]}: N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
             f"{problem['expected_batch']:,}.",
-            "\n".join(lines),
+            table(("processes", "ms per step", "throughput relative to one (quartiles)"), lines),
         ]
     return parts
-
-
-def _gain(gain: dict[str, float] | None) -> str:
-    return f"{gain['median']:.2f} ({gain['lower_quartile']:.2f} to {gain['upper_quartile']:.2f})" if gain else ""
 
 
 def picture(content: dict[str, Any], path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments.abalone.settings import PUBLISHED_ACCURACY
+from experiments.common.statistics import standard_error
 
 _METHODS = {"last": "last iterate", "average": "averaged"}
 
@@ -73,7 +74,7 @@ def figure(content: dict[str, Any], path: Path, method: str = "average") -> None
                 axis.errorbar(
                     [row["epsilon"] for row in rows],
                     [np.mean(row[method]) for row in rows],
-                    [_error(row[method]) for row in rows],
+                    [standard_error(row[method]) for row in rows],
                     marker="o",
                     label=f"{symbol} = {value:g}",
                 )
@@ -86,12 +87,8 @@ def figure(content: dict[str, Any], path: Path, method: str = "average") -> None
 
 
 def _row(row: dict[str, Any]) -> str:
-    scores = " | ".join(f"{np.mean(row[name]):.3f} ± {_error(row[name]):.3f}" for name in _METHODS)
+    scores = " | ".join(f"{np.mean(row[name]):.3f} ± {standard_error(row[name]):.3f}" for name in _METHODS)
     return (
         f"| {row['estimator']} | {row['sampling_rate']:g} | {row['clip_norm']:g} | {row['epsilon']:g} | "
         f"{row['noise_multiplier']:.2f} | {scores} |"
     )
-
-
-def _error(scores: list[float]) -> float:
-    return float(np.std(scores, ddof=1) / np.sqrt(len(scores)))

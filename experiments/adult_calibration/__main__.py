@@ -13,6 +13,7 @@ from experiments.adult_calibration.problem import make_problem
 from experiments.adult_calibration.report import to_markdown, to_plots
 from experiments.adult_calibration.settings import EPSILONS, QUICK, Settings
 from experiments.adult_calibration.study import Results, open_results, run_study
+from experiments.common.command import positive_number
 
 _FOLDER = Path(__file__).parent
 
@@ -21,12 +22,16 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m experiments.adult_calibration", description=__doc__)
     made.add_argument("--quick", action="store_true", help="a small simulated table, to see that everything runs")
-    made.add_argument("--repeats", type=_positive, default=None, help="runs of each method (default: 20, quick: 2)")
+    made.add_argument(
+        "--repeats", type=positive_number, default=None, help="runs of each method (default: 20, quick: 2)"
+    )
     made.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS), metavar="METHOD")
     made.add_argument("--epsilons", nargs="+", type=float, default=None, help="default: 0.1 0.3 1, quick: 1")
     made.add_argument("--noise", choices=("published", "calibrated"), default=None, help="default: published")
     made.add_argument("--scaling", choices=("published", "declared"), default=None, help="default: published")
-    made.add_argument("--lanes", type=_positive, default=None, help="repeats fitted at once (default: 1, quick: all)")
+    made.add_argument(
+        "--lanes", type=positive_number, default=None, help="repeats fitted at once (default: 1, quick: all)"
+    )
     made.add_argument("--data", type=Path, default=None, help="folder with Adult (default: DPVI_DATA, then the cache)")
     made.add_argument("--download", action="store_true", help="fetch Adult from the UCI repository where it is missing")
     made.add_argument("--plans", type=Path, default=None, help="take plans from this file")
@@ -77,13 +82,6 @@ def write_report(results: Results, output: Path) -> None:
 def _settings(given: argparse.Namespace) -> Settings:
     changes = {name: value for name in ("noise", "scaling") if (value := getattr(given, name)) is not None}
     return replace(QUICK if given.quick else Settings(), **changes)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
-    return value
 
 
 if __name__ == "__main__":

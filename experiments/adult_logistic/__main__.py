@@ -22,7 +22,7 @@ from experiments.adult_logistic.study import (
     save_plans,
 )
 from experiments.common import sized_command as shared
-from experiments.common.command import shared_programs
+from experiments.common.programs import shared_programs
 
 _MODULE = "experiments.adult_logistic"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.adult_logistic.scores import standard_error
 from experiments.adult_logistic.settings import AT_START, CLIPPINGS, VARIANTS, Settings
+from experiments.common.statistics import standard_error
 
 _NOISE = {
     "exact": "adding or removing a record (exact accounting)",

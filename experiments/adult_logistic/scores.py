@@ -69,11 +69,6 @@ def noise_check(final: np.ndarray, variances: np.ndarray, converged: np.ndarray)
     }
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """Of the mean."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
 def _constrained(xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Locations and standard deviations of rows of ξ."""
     location, s = np.split(xi, 2, axis=-1)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-
-import jax
 
 from experiments.common.case import Case
 from experiments.common.methods import METHODS
+from experiments.common.programs import shared_programs
 from experiments.common.runs import Study
 from experiments.common.study import run_case
 from experiments.common.tables import with_earlier, write_results
@@ -63,43 +60,29 @@ def run_experiment(
     return folder
 
 
-@contextlib.contextmanager
-def shared_programs() -> Iterator[None]:
-    """Groups of one size compile to the same programs; kept in a folder, they are compiled once for all processes."""
-    if jax.config.jax_compilation_cache_dir is not None:
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {"jax_compilation_cache_dir": folder, "jax_persistent_cache_min_compile_time_secs": 0.1}
-        for name, value in settings.items():
-            jax.config.update(name, value)
-            os.environ[name.upper()] = str(value)  # for processes that start later
-        yield
-        for name in settings:
-            del os.environ[name.upper()]
-        jax.config.update("jax_compilation_cache_dir", None)
-
-
 def _parser(module: str, title: str, cases: Sequence[Case]) -> argparse.ArgumentParser:
     names = [case.name for case in cases]
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=title)
     parser.add_argument("--quick", action="store_true", help="a smoke test: few small data sets, short runs")
-    parser.add_argument("--num-datasets", type=_positive, dest="num_data_sets", help="K (default: 500)")
+    parser.add_argument("--num-datasets", type=positive_number, dest="num_data_sets", help="K (default: 500)")
     parser.add_argument(
-        "--num-slow-datasets", type=_positive, dest="num_slow_data_sets", help="K of slow methods (default: 50)"
+        "--num-slow-datasets", type=positive_number, dest="num_slow_data_sets", help="K of slow methods (default: 50)"
     )
-    parser.add_argument("--num-steps", type=_positive, help="T (default: 10000)")
+    parser.add_argument("--num-steps", type=positive_number, help="T (default: 10000)")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), metavar="METHOD",
                         help=f"of {', '.join(METHODS)} (default: all; with --quick the quick ones)")  # fmt: skip
     parser.add_argument("--cases", nargs="+", choices=names, metavar="CASE", help=f"of {', '.join(names)}")
-    parser.add_argument("--group-size", type=_positive, help="data sets that run side by side (a GPU likes many)")
+    parser.add_argument("--group-size", type=positive_number, help="data sets that run side by side (a GPU likes many)")
     parser.add_argument("--seed", type=int, help="of the study (default: 1)")
-    parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument(
+        "--workers", type=positive_number, default=os.cpu_count() or 1, help="processes (default: all cores)"
+    )
     parser.add_argument("--output", type=Path, help="folder for results (default: results/ beside the experiment)")
     return parser
 
 
-def _positive(text: str) -> int:
+def positive_number(text: str) -> int:
+    """An argument that is a whole number of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")

@@ -1,4 +1,4 @@
-"""What the commands of the DPVIm experiments share: sizes, noise, folders, and results that grow cell by cell.
+"""What the commands of experiments with sizes share: sizes, noise, folders, and results that grow cell by cell.
 
 A study has settings for each size and a ``results.json`` that is written after every cell, so that a call that was cut
 short is gone on with by the next one with the same size, noise and folder.
@@ -58,7 +58,7 @@ def sized_parser(
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     chosen = [name for name in sizes if name != QUICK]
     made.add_argument("--size", choices=chosen, default="small", help="full: as published; gpu and small are shorter")
-    made.add_argument("--quick", action="store_true", help="a few steps on simulated records, to see that it runs")
+    made.add_argument("--quick", action="store_true", help="a few steps, to see that it runs")
     if noise:
         made.add_argument("--noise", choices=tuple(ADJACENCIES), default="exact", help="published: ε for replacing one")
     if data is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dpvi.core.plan import Plan
 from experiments.common import sized_command as shared
-from experiments.common.command import shared_programs
+from experiments.common.programs import shared_programs
 from experiments.full_rank.report import figure, table
 from experiments.full_rank.settings import METHODS, SIZES
 from experiments.full_rank.study import Cell, check_plan, make_plan, run_study

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.statistics import standard_error
 from experiments.full_rank.settings import METHODS
 
 _NOISE = {
@@ -70,7 +71,7 @@ def figure(content: dict[str, Any], path: Path) -> None:
             axis.errorbar(
                 clip_norms,
                 means,
-                [_error(row["scores"]) for row in rows],
+                [standard_error(row["scores"]) for row in rows],
                 marker="o",
                 color=f"C{index}",
                 label=method.label,
@@ -133,11 +134,7 @@ def _timing(content: dict[str, Any]) -> str:
 def _summary(row: dict[str, Any]) -> str:
     scores, lost = row["scores"], row["num_runs"] - len(row["scores"])
     note = f" ({lost} diverged)" if lost else ""
-    return f"{np.mean(scores):.3f} ± {_error(scores):.3f}{note}" if len(scores) > 1 else f"diverged{note}"
-
-
-def _error(scores: list[float]) -> float:
-    return float(np.std(scores, ddof=1) / np.sqrt(len(scores)))
+    return f"{np.mean(scores):.3f} ± {standard_error(scores):.3f}{note}" if len(scores) > 1 else f"diverged{note}"
 
 
 def _keys(content: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.statistics import standard_error
 from experiments.gaussian_mixture.settings import PUBLISHED_RATE
 
 
@@ -49,7 +50,7 @@ def figure(content: dict[str, Any], path: Path) -> None:
         axis.errorbar(
             [row["epsilon"] for row in rows],
             [np.mean(row["scores"]) for row in rows],
-            [_error(row["scores"]) for row in rows],
+            [standard_error(row["scores"]) for row in rows],
             marker="o" if name == "vanilla" else "s",
             linestyle="-" if rate == PUBLISHED_RATE else "--",
             color=f"C{index}",
@@ -65,7 +66,7 @@ def figure(content: dict[str, Any], path: Path) -> None:
 def _row(content: dict[str, Any], rate: float, multiplier: float) -> str:
     wanted = (rate, multiplier)
     rows = [row for row in content["cells"] if (row["sampling_rate"], row["noise_multiplier"]) == wanted]
-    scores = {row["estimator"]: f"{np.mean(row['scores']):.3f} ± {_error(row['scores']):.3f}" for row in rows}
+    scores = {row["estimator"]: f"{np.mean(row['scores']):.3f} ± {standard_error(row['scores']):.3f}" for row in rows}
     epsilon = "∞" if rows[0]["epsilon"] is None else f"{rows[0]['epsilon']:.3g}"
     cells = [scores.get(name, "–") for name in content["settings"]["estimators"]]
     return f"| {rate:g} | {multiplier:g} | {epsilon} | {' | '.join(cells)} |"
@@ -84,7 +85,7 @@ def _verdict(content: dict[str, Any]) -> str:
 
 def _num_falls(rows: list[dict[str, Any]]) -> int:
     def fall(one: dict[str, Any], other: dict[str, Any]) -> bool:
-        error = np.hypot(_error(one["scores"]), _error(other["scores"]))
+        error = np.hypot(standard_error(one["scores"]), standard_error(other["scores"]))
         return bool(np.mean(other["scores"]) < np.mean(one["scores"]) - 2 * error)
 
     return sum(fall(one, other) for one, other in pairwise(rows))
@@ -97,7 +98,3 @@ def _curve(content: dict[str, Any], rate: float, name: str) -> list[dict[str, An
 
 def _keys(content: dict[str, Any]) -> list[tuple[float, float]]:
     return list(dict.fromkeys((row["sampling_rate"], row["noise_multiplier"]) for row in content["cells"]))
-
-
-def _error(scores: list[float]) -> float:
-    return float(np.std(scores, ddof=1) / np.sqrt(len(scores)))

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from experiments.common import sized_command as shared
+from experiments.common.programs import shared_programs
 from experiments.generative_model.cells import Cell, DownstreamCell, cells_of, downstream_cells
 from experiments.generative_model.coverage import coverage_settings, run_coverage
 from experiments.generative_model.downstream import run_downstream
@@ -16,7 +17,7 @@ from experiments.generative_model.figures import figures
 from experiments.generative_model.problem import CENSUS, COHORT, census_problem, cohort_problem
 from experiments.generative_model.report import table
 from experiments.generative_model.settings import CENSUSES, PARTS, SIZES
-from experiments.generative_model.study import run_cells, shared_programs
+from experiments.generative_model.study import run_cells
 
 _MODULE = "experiments.generative_model"
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpvi.data.schema import Design
+from experiments.common.statistics import standard_error
 from experiments.generative_model import cohort
 from experiments.generative_model.coverage import LEVEL, METHODS, RECORDS
-from experiments.generative_model.scores import standard_error
 
 ALLOWED = (0.90, 0.99)  # where coverage at 95 % counts as held
 TITLES = {

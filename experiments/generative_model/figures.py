@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.statistics import standard_error
 from experiments.generative_model.cells import WIDE
 from experiments.generative_model.coverage_report import coverage_figure
 from experiments.generative_model.downstream import METHODS
 from experiments.generative_model.findings import downstream_groups
 from experiments.generative_model.report import ordered
-from experiments.generative_model.scores import standard_error
 from experiments.generative_model.settings import CLIP_NORMS, NATURAL_VARIANTS
 
 _QUANTITIES = (("location_mpae", "MPAE of means"), ("scale_mpae", "MPAE of standard deviations"))

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.common.statistics import standard_error
 from experiments.generative_model.cells import Cell
 from experiments.generative_model.downstream import LEVEL, METHODS
-from experiments.generative_model.scores import standard_error
 
 _ALLOWED = (0.90, 0.99)  # where coverage at 95 % counts as held
 

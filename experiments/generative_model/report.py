@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.statistics import standard_error
 from experiments.generative_model.along import along
 from experiments.generative_model.coverage_report import coverage_section
 from experiments.generative_model.downstream import METHODS
 from experiments.generative_model.findings import coverage, downstream_groups, findings
 from experiments.generative_model.near_starts import near_starts
-from experiments.generative_model.scores import standard_error
 from experiments.generative_model.settings import VARIANTS
 
 _LEGEND = (

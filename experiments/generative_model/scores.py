@@ -69,11 +69,6 @@ def errors(iterates: np.ndarray, initial: np.ndarray, optimum: Optimum) -> dict[
     }
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """Of the mean."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
 def _by_parameter(final: np.ndarray, initial: np.ndarray, optimum: Optimum) -> dict[str, list[float]]:
     """Of standard deviations; all runs start with the same ones."""
     start, end = _constrained(initial)[1], _constrained(final)[1]

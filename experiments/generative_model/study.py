@@ -7,13 +7,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import jax
 import numpy as np
 import optax
-from jax.experimental.compilation_cache import compilation_cache
 
 import dpvi
 from dpvi.core.plan import Plan
@@ -29,26 +26,6 @@ _START_SEED = 47
 _START_BOUND = 2.0
 
 Keep = Callable[[dict[str, Any], str], None]
-
-
-@contextmanager
-def shared_programs() -> Iterator[None]:
-    """Compile a program once for all runs that differ in start, seed and initial scale alone.
-
-    ``fit`` builds its program anew each time; compiling takes as long as some thousand steps.
-    """
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
-    with TemporaryDirectory() as folder:
-        jax.config.update(names[0], folder)
-        jax.config.update(names[1], 1.0)
-        compilation_cache.reset_cache()
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                jax.config.update(name, value)
-            compilation_cache.reset_cache()
 
 
 @cache

@@ -18,9 +18,8 @@ import numpy as np
 import optax
 
 from dpvi.fitting import start
-from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import streams
-from dpvi.preparation import prepare_guided
+from dpvi.preparation import prepare
 from dpvi.privacy import PrivacyWarning
 from dpvi.train.chunk import make_chunk
 from dpvi.train.draws import make_draws
@@ -35,11 +34,12 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
     settings = Settings()
     problem = make_problem(MAIN_SIZE, settings.data_seed)
     plan = make_plan(Cell(MAIN_SIZE, 2.0, num_steps), settings)
-    pair = (partial(part, characteristics=problem.characteristics) for part in (model, guide))
+    bound_model, bound_guide = (partial(part, characteristics=problem.characteristics) for part in (model, guide))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # δ = 1/N, as published
         optimizer = optax.adam(settings.learning_rate)
-        algorithm, placed, key = prepare_guided(*pair, tuple(problem.train), plan, Guided(), optimizer, 0)
+        ready = prepare(bound_model, tuple(problem.train), plan, guide=bound_guide, optimizer=optimizer, seed=0)
+    algorithm, placed, key, _ = ready
     run, run_streams = Run(algorithm), streams(key)
     state = algorithm.initial(start(algorithm, None, run_streams))
     whole = [_taken(lambda: run(placed.records, run_streams, state)) for _ in range(1 + repeats)][1:]

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from experiments.common import sized_command as shared
 from experiments.vae.contestants import make_plan
 from experiments.vae.report import figure, table
 from experiments.vae.settings import DATASETS, PARTS, PRECISIONS, SIZES, Settings, num_parameters
@@ -45,8 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     content = open_results(output / "results.json", settings, size, given.chunk_megabytes)
 
     def keep(content: dict[str, Any]) -> None:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "results.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        shared.write_json(content, output)
         (output / "table.md").write_text(table(content), encoding="utf-8")
 
     with chunk_megabytes(given.chunk_megabytes):

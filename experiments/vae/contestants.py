@@ -20,9 +20,8 @@ from numpyro.infer import SVI, Trace_ELBO
 
 import dpvi
 from dpvi.fitting import start
-from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.preparation import prepare_guided
+from dpvi.preparation import prepare
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 from experiments.vae.network import black_and_white, guide, model, of_grey_images
@@ -50,10 +49,10 @@ def make_plan(settings: Settings) -> dpvi.Plan:
 
 def prepared(problem: Problem, settings: Settings, plan: dpvi.Plan) -> tuple[Algorithm, Any]:
     """The algorithm of a private run and the records, as ``fit`` prepares them."""
-    parts = (partial(of_grey_images(part), **network_sizes(settings)) for part in (model, guide))
+    decoder, encoder = (partial(of_grey_images(part), **network_sizes(settings)) for part in (model, guide))
     optimizer = optax.adam(settings.learning_rate)
-    algorithm, placed, _ = prepare_guided(*parts, problem.train, plan, Guided(), optimizer, 0)
-    return algorithm, placed.records
+    ready = prepare(decoder, problem.train, plan, guide=encoder, optimizer=optimizer, seed=0)
+    return ready.algorithm, ready.placed.records
 
 
 def private(problem: Problem, settings: Settings, plan: dpvi.Plan) -> Callable[[int], Trained]:

@@ -9,16 +9,13 @@ noise twice; no loss is returned, because a loss is a statistic of the records w
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.core import Tracer
-from numpyro.infer import Trace_ELBO
-from numpyro.optim import Minimize, _NumPyroOptim
 
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure
@@ -27,13 +24,12 @@ from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
-from dpvi.preparation import prepare_guided
+from dpvi.preparation import prepare
+from dpvi.svi_arguments import as_optax, bound, num_particles, seed_of
 from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm, State, private_step, sizes_of
-
-_STATIC = (bool, int, float, str, bytes, type(None))
 
 
 class DPSVIState(NamedTuple):
@@ -132,7 +128,7 @@ class DPSVI:
         self._model = partial(model, **static_kwargs) if static_kwargs else model
         self._guide = partial(guide, **static_kwargs) if static_kwargs else guide
         self._optimizer = as_optax(optim)
-        self._estimator = Guided(_num_particles(loss))
+        self._estimator = Guided(num_particles(loss))
         self._prepared: _Prepared | None = None
         self._begun = False
         self._next_step = 0
@@ -158,14 +154,15 @@ class DPSVI:
             raise ValueError(
                 "This DPSVI has begun its run. Another run costs its own epsilon on top: make another DPSVI for it."
             )
-        seed = _seed(rng_key)
-        data, model, guide = _bound(self._model, self._guide, args, kwargs)
+        seed = seed_of(rng_key)
+        data, model, guide = bound(self._model, self._guide, args, kwargs)
         data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, np.memmap) else leaf, data)
         if several():
             raise ValueError(
                 "DPSVI runs in one process, and here are several; call dpvi.fit with guide=, which spreads over them."
             )
-        algorithm, placed, key = prepare_guided(model, guide, data, self.plan, self._estimator, self._optimizer, seed)
+        options = {"estimator": self._estimator, "optimizer": self._optimizer, "seed": seed}
+        algorithm, placed, key, _ = prepare(model, data, self.plan, guide=guide, **options)
         self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
         self._step, self._next_step = None, 0
         state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
@@ -201,7 +198,7 @@ class DPSVI:
                 "This state is not the newest: a second step from it would use the same noise twice and so reveal "
                 "records. Go on from the state that the last update returned."
             )
-        records, num_records = as_records(_bound(self._model, self._guide, args, kwargs)[0])
+        records, num_records = as_records(bound(self._model, self._guide, args, kwargs)[0])
         same = record_structure(records) == record_structure(ready.records)
         if num_records != ready.algorithm.sampler.num_records or not same:
             raise ValueError(
@@ -255,7 +252,7 @@ class DPSVI:
                 "not pay for; if these data are public, say so with data_is_public=True."
             )
         guided = self._guided()
-        records, _ = as_records(_bound(self._model, self._guide, args, kwargs)[0])
+        records, _ = as_records(bound(self._model, self._guide, args, kwargs)[0])
         draws = self._estimator.num_draws
         eta = jax.random.normal(jax.random.key(state.step), (draws, guided.num_base), state.xi.dtype)
 
@@ -280,25 +277,6 @@ class DPSVI:
         return self._step
 
 
-def as_optax(optim: Any) -> optax.GradientTransformation:
-    """An optimiser of NumPyro's as one of optax's; optax's own as they are."""
-    if isinstance(optim, optax.GradientTransformation):
-        return optim
-    if isinstance(optim, Minimize) or getattr(optim, "update_with_value", False):
-        raise TypeError(
-            f"{type(optim).__name__} evaluates the loss, which is not released; use an optimiser that steps along "
-            "gradients, such as optax.adam(0.01)."
-        )
-    if not isinstance(optim, _NumPyroOptim):
-        raise TypeError(f"optim must be an optax or NumPyro optimiser, got {type(optim).__name__}.")
-
-    def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        after = optim.update(gradient, state)
-        return optim.get_params(after) - params, after
-
-    return optax.GradientTransformation(optim.init, cast(Any, update))
-
-
 def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, State, int], State]:
     """(records, state, step) -> state: the step of :class:`~dpvi.train.loop.Run`, one at a time."""
     sizes, dtype = sizes_of(algorithm), jnp.zeros(()).dtype
@@ -317,50 +295,3 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
         return take(records, state, draws, run_streams.sampling, jnp.asarray(step, jnp.uint32))
 
     return one
-
-
-def _num_particles(loss: Any) -> int:
-    if loss is None:
-        return 1
-    if type(loss) is not Trace_ELBO:
-        raise TypeError(
-            f"DPSVI maximises the ELBO by gradients of per-record terms; loss must be None or Trace_ELBO(), "
-            f"got {type(loss).__name__}."
-        )
-    return loss.num_particles
-
-
-def _seed(rng_key: Any) -> int | None:
-    """All bits of a JAX key as one number; None stays None."""
-    if rng_key is None:
-        return None
-    try:
-        typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
-        words = np.asarray(jax.random.key_data(rng_key) if typed else rng_key)
-        if words.dtype != np.uint32 or words.ndim != 1:
-            raise TypeError("not one key")
-        return int.from_bytes(words.astype("<u4").tobytes(), "little")
-    except (AttributeError, TypeError):
-        raise TypeError(
-            "rng_key must be None, which takes 256 bits from the operating system, or one key from jax.random.key; "
-            f"got {type(rng_key).__name__}. The number of steps is the plan's and no argument."
-        ) from None
-
-
-def _bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Callable, Callable]:
-    """Data for ``fit``, with model and guide as functions of it: settings among the arguments are bound to them."""
-    if not any(isinstance(each, _STATIC) for each in (*args, *kwargs.values())) and not (args and kwargs):
-        return args if args else kwargs, model, guide
-    arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, _STATIC)]
-
-    def bind(function: Callable) -> Callable:
-        @wraps(function, updated=())
-        def called(*records: Any) -> Any:
-            rest = iter(records)
-            given = [each if isinstance(each, _STATIC) else next(rest) for each in args]
-            named = {name: each if isinstance(each, _STATIC) else next(rest) for name, each in kwargs.items()}
-            return function(*given, **named)
-
-        return called
-
-    return tuple(arrays), bind(model), bind(guide)

@@ -1,4 +1,4 @@
-"""``fit``: from a model, records and a plan to a result. The one place that stands on both sides of the boundary."""
+"""``fit``: from a model, records and a plan to a result. It stands on both sides of the boundary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
-from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
+from dpvi.preparation import prepare
 from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
 from dpvi.train.hosts import from_all, from_first, losses_explained
@@ -121,16 +121,20 @@ def fit(
             f"A driver measures scores at points of its choice, which {type(estimator).__name__}() does not release. "
             "Use estimator=Aligned()."
         )
-    if guide is not None:
-        refuse_beside_a_guide(family, estimator, covariate_law)
-        algorithm, placed, key = prepare_guided(
-            model, guide, data, plan, estimator, optimizer, seed, microbatch_size, devices
-        )
-        scores = None
-    else:
-        algorithm, placed, key, scores = prepare(
-            model, data, plan, family, estimator, optimizer, seed, driver, covariate_law, microbatch_size, devices
-        )
+    algorithm, placed, key, scores = prepare(
+        model,
+        data,
+        plan,
+        guide=guide,
+        family=family,
+        estimator=estimator,
+        optimizer=optimizer,
+        seed=seed,
+        driver=driver,
+        covariate_law=covariate_law,
+        microbatch_size=microbatch_size,
+        devices=devices,
+    )
     run_streams = streams(key)
     with losses_explained(), reading(algorithm.feed):
         location = from_first(start(algorithm, initial_location, run_streams))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
 from dpvi.models.covariates import check_columns
 from dpvi.models.generative import CovariateLaw
-from dpvi.models.guides_check import check_guide
+from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
@@ -40,92 +40,108 @@ _FIRST_RATE, _LAST_RATE = 0.03, 0.003
 _MAX_PASS_ELEMENTS = 2**25
 
 
+class Prepared(NamedTuple):
+    """A run that has passed all checks."""
+
+    algorithm: Algorithm
+    placed: Placed
+    key: jax.Array  # the root key
+    scores: ScoreModel | None  # the law of the scores that are measured, where some are
+
+
+class _Inference(NamedTuple):
+    """What is fitted, and how."""
+
+    model: Model
+    family: Family
+    estimator: Estimator
+    scores: ScoreModel | None
+
+
 def prepare(
     model: Any,
     data: Any,
     plan: Plan,
-    family: Family,
-    estimator: Estimator,
-    optimizer: optax.GradientTransformation | None,
-    seed: int | None,
-    driver: Driver | None,
-    covariate_law: CovariateLaw | None,
+    *,
+    guide: Any = None,
+    family: Family = MeanField(),
+    estimator: Estimator = Aligned(),
+    optimizer: optax.GradientTransformation | None = None,
+    seed: int | None = None,
+    driver: Driver | None = None,
+    covariate_law: CovariateLaw | None = None,
     microbatch_size: int | None = None,
     devices: Sequence[Any] | None = None,
-) -> tuple[Algorithm, Placed, jax.Array, ScoreModel | None]:
-    """Check everything that can be wrong before a single record is read, then bring the records in."""
+) -> Prepared:
+    """Check everything that can be wrong before a single record is read, then bring the records in.
+
+    Parameters are those of :func:`dpvi.fit`.
+    """
+    if guide is not None:
+        _refuse_beside_a_guide(family, estimator, covariate_law)
     with ready_together():
         _check_settings(plan, family, estimator, optimizer)
         _check_microbatch_size(microbatch_size)
-        estimator.check(family)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
         data = as_source(data)
         structure = structure_of(described(data))
         structure_to_dict(structure)  # what could not be saved later is refused before anything is spent
-        ready = check(model, described(data))
-        _check_covariates(ready, plan)
-        release_layers(plan.clipping, ready, family, estimator)
-        scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
+        if guide is None:
+            chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law)
+        else:
+            chosen = _with_guide(model, guide, data, plan, estimator)
+        release_layers(plan.clipping, chosen.model, chosen.family, chosen.estimator)
         if optimizer is None:
-            schedule = None if scores is None else plan.schedule
+            schedule = None if chosen.scores is None else plan.schedule
             optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
         rows = bring_in(data, devices)
-    key = _agreed_key(key, seed, plan, family, estimator, structure)
-    algorithm, placed = _placed(ready, family, estimator, optimizer, plan, rows, structure, microbatch_size)
+    key = _agreed_key(key, seed, plan, chosen, structure)
+    algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)
     if plan.private:
         warn_about_delta(plan.delta, algorithm.sampler.num_records)
-    return algorithm, placed, key, scores
+    return Prepared(algorithm, placed, key, chosen.scores)
 
 
-def prepare_guided(
+def _with_family(
     model: Any,
-    guide: Any,
     data: Any,
     plan: Plan,
+    family: Family,
     estimator: Estimator,
-    optimizer: optax.GradientTransformation | None,
-    seed: int | None,
-    microbatch_size: int | None = None,
-    devices: Sequence[Any] | None = None,
-) -> tuple[Algorithm, Placed, jax.Array]:
-    """The algorithm of a run with a guide, the records and the root key; everything is checked first."""
-    chosen = estimator if isinstance(estimator, Guided) else Guided()
-    with ready_together():
-        _check_settings(plan, MeanField(), chosen, optimizer)
-        _check_microbatch_size(microbatch_size)
-        key = root_key(seed)
-        checked_guarantee(plan)
-        data = as_source(data)
-        structure = structure_of(described(data))
-        structure_to_dict(structure)
-        ready = check_guide(model, guide, described(data))
-        _check_covariates(ready, plan)
-        if plan.schedule is not None and plan.schedule.measures:
-            warnings.warn(
-                "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go "
-                "to the optimiser instead and the posterior will be method='average'.",
-                FallbackWarning,
-                stacklevel=3,
-            )
-        family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
-        chosen.check(family)
-        release_layers(plan.clipping, ready, family, chosen)
-        rows = bring_in(data, devices)
-    optimizer = _default_optimizer(plan.num_steps) if optimizer is None else optimizer
-    key = _agreed_key(key, seed, plan, family, chosen, structure)
-    algorithm, placed = _placed(cast(Model, ready), family, chosen, optimizer, plan, rows, structure, microbatch_size)
-    if plan.private:
-        warn_about_delta(plan.delta, algorithm.sampler.num_records)
-    return algorithm, placed, key
+    driver: Driver | None,
+    covariate_law: CovariateLaw | None,
+) -> _Inference:
+    estimator.check(family)
+    ready = check(model, described(data))
+    _check_covariates(ready, plan)
+    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
+    return _Inference(ready, family, estimator, scores)
 
 
-def _agreed_key(key: jax.Array, seed: int | None, plan: Plan, family: Any, estimator: Any, structure: Any) -> jax.Array:
+def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
+    ready = check_guide(model, guide, described(data))
+    _check_covariates(ready, plan)
+    if plan.schedule is not None and plan.schedule.measures:
+        warnings.warn(
+            "The plan measures scores for sharp noise-aware intervals, which a guide does not have; all steps go "
+            "to the optimiser instead and the posterior will be method='average'.",
+            FallbackWarning,
+            stacklevel=4,  # the line that called fit
+        )
+    family = cast(Family, GuideFamily(tuple(ready.parameters.describe()), ready))
+    guided = estimator if isinstance(estimator, Guided) else Guided()
+    guided.check(family)
+    return _Inference(cast(Model, ready), family, guided, None)
+
+
+def _agreed_key(key: jax.Array, seed: int | None, plan: Plan, chosen: _Inference, structure: Any) -> jax.Array:
     """Process 0's root key in every process, where all were given the same settings."""
+    family: Any = chosen.family
     settings = {
         "plan": plan.to_dict(),
         "family": repr(family) if not isinstance(family, GuideFamily) else family.parameters,
-        "estimator": repr(estimator),
+        "estimator": repr(chosen.estimator),
         "structure of a record": structure_to_dict(structure),
         "seed": seed,
         "precision": jnp.zeros(()).dtype.name,
@@ -150,7 +166,7 @@ def _check_settings(plan: Any, family: Any, estimator: Any, optimizer: Any) -> N
         )
 
 
-def refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> None:
+def _refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> None:
     if (
         family != MeanField()
         or covariate_law is not None
@@ -166,9 +182,7 @@ def _default_optimizer(num_steps: int) -> optax.GradientTransformation:
 
 
 def _placed(
-    model: Model,
-    family: Family,
-    estimator: Estimator,
+    chosen: _Inference,
     optimizer: optax.GradientTransformation,
     plan: Plan,
     rows: Rows,
@@ -176,6 +190,7 @@ def _placed(
     microbatch_size: int | None,
 ) -> tuple[Algorithm, Placed]:
     """The algorithm for all records there are, and the records where it reads them."""
+    model, family, estimator, _ = chosen
     lengths = shard_lengths(rows)
     num_records = sum(lengths)
     if plan.num_records is not None and plan.num_records != num_records:
@@ -217,7 +232,7 @@ def _score_model(
             "The plan measures scores for sharp noise-aware intervals, which is not possible here; all steps go "
             f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
             FallbackWarning,
-            stacklevel=4,  # the line that called fit
+            stacklevel=5,  # the line that called fit
         )
         return None
 

@@ -23,7 +23,7 @@ from dpvi.models.base import Model
 from dpvi.models.generative import CovariateLaw
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
-from dpvi.preparation import prepare, prepare_guided, refuse_beside_a_guide
+from dpvi.preparation import prepare
 from dpvi.study_folder import StudyFolder, fingerprint
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run, progress_bar
@@ -106,33 +106,23 @@ def fit_many(
             progress=progress,
         )
     stacked, num_sets = _checked_data(data, seeds, directory)
-    first = jax.tree.map(lambda leaf: leaf[0], stacked)
-    if guide is not None:
-        refuse_beside_a_guide(family, estimator, covariate_law)
-        algorithm, _, _ = prepare_guided(model, guide, first, plan, estimator, optimizer, None)
-        scores = None
-    else:
-        algorithm, _, _, scores = prepare(model, first, plan, family, estimator, optimizer, None, None, covariate_law)
+    ready = prepare(
+        model,
+        jax.tree.map(lambda leaf: leaf[0], stacked),
+        plan,
+        guide=guide,
+        family=family,
+        estimator=estimator,
+        optimizer=optimizer,
+        covariate_law=covariate_law,
+    )
+    algorithm, scores = ready.algorithm, ready.scores
     size = _checked_size(group_size, num_sets, directory is not None)
     mesh, lanes = lane_mesh(devices, size)
     run = Run(algorithm, lanes=len(lanes), mesh=mesh)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     study = _Study(algorithm, scores, run, len(lanes), mesh, stacked, keys, seeds, initial_location, covariate_law)
-    folder = None if directory is None else study.folder(Path(directory))
-    numbers = [range(begin, min(begin + size, num_sets)) for begin in range(0, num_sets, size)]
-    results: list[Result] = []
-    with progress_bar(plan, progress, len(numbers)) as bar:
-        for number, members in enumerate(numbers):
-            kept = None if folder is None else folder.group(number, len(members))
-            if kept is not None:
-                bar.update(plan.num_steps)
-                results += [Result(**{**each, **study.programs}) for each in kept]
-                continue
-            fitted = study.fit(members, bar)
-            if folder is not None:
-                folder.keep(number, fitted)
-            results += fitted
-    return results
+    return study.all_results(size, None if directory is None else study.folder(Path(directory)), progress)
 
 
 def _one_plan_after_the_other(
@@ -212,6 +202,24 @@ class _Study(NamedTuple):
             )
             for i, trace in zip(members, traces, strict=False)
         ]
+
+    def all_results(self, group_size: int, folder: StudyFolder | None, progress: bool) -> list[Result]:
+        """Results of all data sets, group after group; those that ``folder`` keeps are read."""
+        plan, num_sets = self.algorithm.plan, len(self.keys)
+        groups = [range(begin, min(begin + group_size, num_sets)) for begin in range(0, num_sets, group_size)]
+        results: list[Result] = []
+        with progress_bar(plan, progress, len(groups)) as bar:
+            for number, members in enumerate(groups):
+                kept = None if folder is None else folder.group(number, len(members))
+                if kept is not None:
+                    bar.update(plan.num_steps)
+                    results += [Result(**{**each, **self.programs}) for each in kept]
+                    continue
+                fitted = self.fit(members, bar)
+                if folder is not None:
+                    folder.keep(number, fitted)
+                results += fitted
+        return results
 
     def folder(self, path: Path) -> StudyFolder:
         """Where groups are kept, once what is there is known to be of this study."""

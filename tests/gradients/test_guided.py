@@ -21,7 +21,7 @@ from dpvi.gradients.ghost import clipped_gradient_sum
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.models.guides import GuidedModel
-from dpvi.models.guides_execution import NUM_SEED_NORMALS
+from dpvi.models.guides.execution import NUM_SEED_NORMALS
 from dpvi.models.numpyro import NumPyroModel
 
 

@@ -17,7 +17,7 @@ from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.models.functions import from_functions
 from dpvi.models.guides import GuidedModel
-from dpvi.models.guides_parameters import Parameters
+from dpvi.models.guides.parameters import Parameters
 
 TWO = from_functions(lambda z: jnp.zeros(()), lambda z, x: jnp.zeros(()), {"slope": (3,), "scale": ()})
 

@@ -9,8 +9,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
-from support.numpyro_models import EXAMPLES, WIDE, nested_right
-from support.small_models import location_model, logistic
+from support.numpyro_models import EXAMPLES, WIDE, logistic, nested_right
+from support.small_models import location_model
 from support.statistics import assert_close, assert_rates
 
 from dpvi.data.records import structure_of

@@ -15,8 +15,8 @@ from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
 
 from dpvi.models.base import ModelError
 from dpvi.models.guides import GuidedModel
-from dpvi.models.guides_check import check_guide
-from dpvi.models.guides_execution import record_key, shared_key
+from dpvi.models.guides.check import check_guide
+from dpvi.models.guides.execution import record_key, shared_key
 
 Y = np.array([0.3, -0.2, 1.0, 0.5])
 ETA = jnp.asarray(np.random.default_rng(0).standard_normal(4).astype("float32"))

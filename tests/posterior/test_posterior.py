@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import scipy.stats
 from numpyro.distributions import constraints
-from support.small_models import location_model, logistic, private_plan
+from support.numpyro_models import logistic
+from support.small_models import location_model, private_plan
 
 from dpvi.models.sites import StaticBijections, layout
 from dpvi.posterior import Gaussian, Posterior

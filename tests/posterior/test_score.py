@@ -11,8 +11,9 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import scipy.stats
+from support.numpyro_models import logistic
 from support.score_models import BERNOULLI, EXPONENTIAL, measured, score_plan, sigmoid
-from support.small_models import location_model, logistic
+from support.small_models import location_model
 from support.statistics import assert_close
 
 from dpvi.models.base import ModelError

@@ -7,10 +7,9 @@ import itertools
 
 import jax
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 from core.test_columns import histogram_plan
+from support.numpyro_models import logistic
 from support.score_models import coin, score_plan, sigmoid
 
 import dpvi
@@ -23,12 +22,6 @@ from dpvi.posterior.score.check import BlockCheck
 TRUTH = np.array([0.8, -0.5, 0.3])
 COLUMNS = (dpvi.Numeric(-4, 4), dpvi.Numeric(-4, 4), dpvi.Constant())
 SCHEDULE = dpvi.Schedule(num_blocks=3)
-
-
-def logistic(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
-    with numpyro.plate("records", x.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
 
 def table(seed, n=4000):

@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 from support import numpyro_models
 from support.small_models import exact_plan, location_model, private_plan, trace_of
 
-from dpvi.core.trace import MomentSums, Segments
+from dpvi.core.trace import CurvatureSums, Segments
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.sites import layout
@@ -50,7 +50,9 @@ def make_result(
     )
 
 
-MOMENTS = MomentSums(*(np.random.default_rng(2).normal(size=shape) for shape in ((3,), (3, 2), (3, 2, 2), (3, 2, 2))))
+CURVATURE = CurvatureSums(
+    *(np.random.default_rng(2).normal(size=(3, *shape)) for shape in ((), (4,), (4,), (4,), (4, 4), (4, 4)))
+)
 SEGMENTS = Segments(np.array([0, 5]), np.array([5, 40]), np.array([[np.nan] * 2, [1.0, 2.0]]), np.ones((2, 2)))
 DYNAMIC = NumPyroModel(numpyro_models.dynamic, FLOAT)
 EXAMPLES = {
@@ -59,7 +61,7 @@ EXAMPLES = {
     "low rank": make_result(LowRank(2, initial_scale=0.3)),
     "not private": make_result(plan=exact_plan(40)),
     "double precision": make_result(dtype=np.float64),
-    "thinned": make_result(online_moments=MOMENTS, thinning=3),
+    "thinned": make_result(curvature=CURVATURE, thinning=3),
     "driven": make_result(segments=SEGMENTS),
     "declared size": make_result(plan=dataclasses.replace(private_plan(40), num_records=17)),
 }
@@ -98,6 +100,16 @@ def test_a_result_in_double_precision_is_read_in_single(tmp_path):
     loaded = Result.load(tmp_path / "result.dpvi")
     assert loaded.trace.iterates.dtype == np.float64
     assert np.isfinite(loaded.posterior().summary(num_samples=50).mean).all()
+
+
+def test_sums_that_only_an_earlier_version_kept_are_left_aside(tmp_path):
+    path = tmp_path / "result.dpvi"
+    EXAMPLES["mean field"].save(path)
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    with open(path, "wb") as file:
+        np.savez(file, **arrays, **{"online_moments.count": np.ones(3)})
+    np.testing.assert_array_equal(Result.load(path).trace.final, EXAMPLES["mean field"].trace.final)
 
 
 def test_a_file_needs_no_pickle_and_names_its_format(tmp_path):

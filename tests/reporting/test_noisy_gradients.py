@@ -7,9 +7,8 @@ import io
 
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
+from support.score_models import coin
 from support.small_models import block_sums, private_plan, trace_of
 from support.statistics import assert_close
 
@@ -23,12 +22,6 @@ from dpvi.train.optimizers import na_dpvi_sgd
 pytest.importorskip("matplotlib")
 
 BETA = (1.0, 20.0)
-
-
-def coin(y):
-    share = numpyro.sample("share", dist.Beta(10.0, 10.0))
-    with numpyro.plate("records", y.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(share), obs=y)
 
 
 @pytest.fixture(scope="module")

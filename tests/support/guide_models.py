@@ -17,40 +17,39 @@ def _weights(name, shape):
     return numpyro.param(name, lambda key: 0.3 * jax.random.normal(key, shape))
 
 
-def vae(x):
-    """A decoder that is a parameter, a latent per record and a shift that all records share."""
+def _vae(x, records):
     shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
     decoder = _weights("decoder", (LATENT, x.shape[1]))
-    with numpyro.plate("records", x.shape[0]):
+    with records:
         code = numpyro.sample("code", dist.Normal(0.0, 1.0).expand([LATENT]).to_event(1))
         numpyro.sample("x", dist.Bernoulli(logits=jnp.tanh(code) @ decoder + shift).to_event(1), obs=x)
 
 
-def vae_guide(x):
+def _vae_guide(x, records):
     location = numpyro.param("shift_location", 0.1)
     spread = numpyro.param("shift_spread", 0.5, constraint=constraints.positive)
     numpyro.sample("shift", dist.Normal(location, spread))
     encoder, widths = _weights("encoder", (x.shape[1], LATENT)), _weights("widths", (x.shape[1], LATENT))
-    with numpyro.plate("records", x.shape[0]):
+    with records:
         numpyro.sample("code", dist.Normal(x @ encoder, jnp.exp(jnp.tanh(x @ widths) - 1.0)).to_event(1))
+
+
+def vae(x):
+    """A decoder that is a parameter, a latent per record and a shift that all records share."""
+    _vae(x, numpyro.plate("records", x.shape[0]))
+
+
+def vae_guide(x):
+    _vae_guide(x, numpyro.plate("records", x.shape[0]))
 
 
 def subsampled_vae(x):
     """The same with a plate that subsamples, as a script for NumPyro's SVI has it."""
-    shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
-    decoder = _weights("decoder", (LATENT, x.shape[1]))
-    with numpyro.plate("records", 1000, subsample_size=x.shape[0]):
-        code = numpyro.sample("code", dist.Normal(0.0, 1.0).expand([LATENT]).to_event(1))
-        numpyro.sample("x", dist.Bernoulli(logits=jnp.tanh(code) @ decoder + shift).to_event(1), obs=x)
+    _vae(x, numpyro.plate("records", 1000, subsample_size=x.shape[0]))
 
 
 def subsampled_vae_guide(x):
-    location = numpyro.param("shift_location", 0.1)
-    spread = numpyro.param("shift_spread", 0.5, constraint=constraints.positive)
-    numpyro.sample("shift", dist.Normal(location, spread))
-    encoder, widths = _weights("encoder", (x.shape[1], LATENT)), _weights("widths", (x.shape[1], LATENT))
-    with numpyro.plate("records", 1000, subsample_size=x.shape[0]):
-        numpyro.sample("code", dist.Normal(x @ encoder, jnp.exp(jnp.tanh(x @ widths) - 1.0)).to_event(1))
+    _vae_guide(x, numpyro.plate("records", 1000, subsample_size=x.shape[0]))
 
 
 def mean(y):

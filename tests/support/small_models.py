@@ -7,8 +7,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.core.trace import BlockSums, Trace
@@ -44,12 +42,6 @@ def location_model(dimension: int = DIMENSION) -> FunctionModel:
         log_likelihood=lambda z, x: -0.5 * jnp.sum((x - z) ** 2),
         parameters=dimension,
     )
-
-
-def logistic(x: Any, y: Any = None) -> None:
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
-    with numpyro.plate("records", x.shape[0]):
-        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
 
 def logistic_data(num_records: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,7 +92,6 @@ def trace_of(iterates: np.ndarray, block_length: int = 1, counted: np.ndarray | 
         thinning=1,
         block_length=block_length,
         blocks=block_sums(iterates, np.zeros_like(iterates), block_length, counted),
-        online_moments=None,
         segments=None,
     )
 

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpvi.train import chunk
-from dpvi.train.chunk import MIN_BLOCKS, make_layout
+from dpvi.train.chunk import USUAL_BLOCKS, make_layout
 from dpvi.train.loop import _pieces
 
 STEPS = st.integers(1, 10**7)
@@ -27,8 +27,8 @@ def test_block_length_depends_on_the_number_of_steps_only(num_steps, some_bytes,
 @example(num_steps=10**7, bytes_per_step=1)
 def test_there_are_at_least_a_hundred_blocks_where_there_are_that_many_steps(num_steps, bytes_per_step):
     layout = make_layout(num_steps, bytes_per_step)
-    assert layout.num_blocks >= min(num_steps, MIN_BLOCKS)
-    assert layout.num_blocks <= 4 * MIN_BLOCKS
+    assert layout.num_blocks >= min(num_steps, USUAL_BLOCKS)
+    assert layout.num_blocks <= 4 * USUAL_BLOCKS
     assert (layout.num_blocks - 1) * layout.block_length < num_steps <= layout.num_blocks * layout.block_length
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.small_models import block_sums
 
-from dpvi.core.trace import CurvatureSums, Trace, moment_sums
+from dpvi.core.trace import CurvatureSums, Trace
 from dpvi.train import recorder
 from dpvi.train.chunk import Layout, make_layout
 from dpvi.train.loop import _pieces
@@ -119,40 +119,6 @@ def test_thinning_keeps_every_kth_row_and_all_sums(monkeypatch, num_steps, kept_
     for name in ("iterates", "queries", "noisy_sums"):
         np.testing.assert_array_equal(getattr(thinned, name), getattr(whole, name)[:: thinned.thinning], err_msg=name)
     assert_sums_equal(thinned.blocks, whole.blocks)
-    if thinned.thinning > 1:
-        assert whole.online_moments is None
-        assert thinned.online_moments is not None
-    assert_sums_equal(moment_sums(thinned), moment_sums(whole))
-
-
-@pytest.mark.parametrize("num_steps", [7, 257])
-def test_moments_are_the_second_order_sums_of_the_rows(num_steps):
-    rows, layout = random_rows(num_steps), small_chunks(num_steps)
-    moments = moment_sums(record(rows, layout)[0])
-    query, noisy = rows.query[0].astype(np.float64), rows.noisy_sum[0].astype(np.float64)
-    np.testing.assert_allclose(moments.count.sum(), num_steps)
-    np.testing.assert_allclose(moments.noisy_sum.sum(0), noisy.sum(0), rtol=1e-12)
-    np.testing.assert_allclose(moments.query_query.sum(0), query.T @ query, rtol=1e-12)
-    np.testing.assert_allclose(moments.sum_query.sum(0), noisy.T @ query, rtol=1e-12)
-
-
-def test_moments_are_grouped_when_blocks_would_not_fit(monkeypatch):
-    num_steps = 257
-    rows, layout = random_rows(num_steps), small_chunks(num_steps)
-    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", 10 * ROW_BYTES)
-    fine = record(rows, layout)[0].online_moments
-    monkeypatch.setattr(recorder, "_MAX_MOMENT_BYTES", 8 * 2 * (2 + 3) * 20)
-    coarse = record(rows, layout)[0].online_moments
-    assert len(coarse.count) <= 20 < len(fine.count)
-    for one, other in zip(coarse, fine, strict=True):
-        np.testing.assert_allclose(one.sum(0), other.sum(0), rtol=1e-12)
-
-
-def test_moments_of_many_coordinates_are_refused_by_a_sentence(monkeypatch):
-    monkeypatch.setattr("dpvi.core.trace.MAX_MOMENT_DIMENSION", 1)
-    (trace,) = record(random_rows(7), small_chunks(7))
-    with pytest.raises(ValueError, match="up to 1 query coordinates; this trace has 2"):
-        moment_sums(trace)
 
 
 @pytest.mark.parametrize("thinned", [False, True])
@@ -192,7 +158,7 @@ def test_curvature_sums_are_kept_only_where_a_method_can_use_them(monkeypatch):
 def test_curvature_sums_are_grouped_when_blocks_would_not_fit(monkeypatch):
     rows, layout = released_per_parameter(257), small_chunks(257)
     fine = record(rows, layout)[0].curvature
-    monkeypatch.setattr(recorder, "_MAX_MOMENT_BYTES", 8 * 2 * 16 * 20)
+    monkeypatch.setattr(recorder, "_MAX_CURVATURE_BYTES", 8 * 2 * 16 * 20)
     coarse = record(rows, layout)[0].curvature
     assert len(coarse.count) <= 20 < len(fine.count)
     for one, other in zip(coarse, fine, strict=True):
@@ -216,7 +182,6 @@ def test_frozen_steps_are_in_the_rows_but_not_in_the_blocks():
     counted[30:75] = False
     assert_sums_equal(trace.blocks, block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, counted))
     np.testing.assert_array_equal(trace.iterates, rows.iterate[0])
-    np.testing.assert_allclose(moment_sums(trace).count.sum(), num_steps)
 
 
 def test_lanes_are_recorded_side_by_side():

@@ -11,7 +11,7 @@ from support.small_models import DIMENSION, RECORDS, block_sums, clipped, exact_
 
 import dpvi
 from dpvi import preparation
-from dpvi.core.trace import Trace, moment_sums
+from dpvi.core.trace import Trace
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned, Vanilla
 from dpvi.train import chunk, recorder
@@ -128,7 +128,7 @@ def test_a_thinned_run_is_the_same_run(monkeypatch):
     np.testing.assert_array_equal(thinned.iterates, whole.iterates[::9])
     np.testing.assert_array_equal(thinned.noisy_sums, whole.noisy_sums[::9])
     np.testing.assert_array_equal(thinned.final, whole.final)
-    for one, other in zip([*thinned.blocks, *moment_sums(thinned)], [*whole.blocks, *moment_sums(whole)], strict=True):
+    for one, other in zip(thinned.blocks, whole.blocks, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-9)
 
 

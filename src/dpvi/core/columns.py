@@ -33,7 +33,7 @@ class Numeric:
         lower, upper = validation.number("lower", self.lower), validation.number("upper", self.upper)
         if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
             raise ValueError(f"Numeric needs finite bounds, lower below upper, got {self.lower!r} and {self.upper!r}.")
-        _whole("bins", self.bins, 1)
+        validation.whole_number("bins", self.bins, 1)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class OneHot:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        _whole("levels", self.levels, 2 if self.reference else 1)
+        validation.whole_number("levels", self.levels, 2 if self.reference else 1)
 
     @property
     def bins(self) -> int:
@@ -126,8 +126,3 @@ def columns_from_list(stored: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]
         }
         columns.append(_KINDS[fields.pop("kind")](**fields))
     return tuple(columns)
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")

@@ -38,8 +38,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if not 0 <= validation.number("move_share", self.move_share) <= 1:
             raise ValueError(f"move_share must lie in [0, 1], got {self.move_share!r}.")
-        if isinstance(self.num_blocks, bool) or not isinstance(self.num_blocks, int) or self.num_blocks < 1:
-            raise ValueError(f"num_blocks must be a whole number of at least 1, got {self.num_blocks!r}.")
+        validation.whole_number("num_blocks", self.num_blocks)
         if not 1 <= validation.number("growth", self.growth) <= 10:
             raise ValueError(f"growth must lie in [1, 10], got {self.growth!r}.")
 

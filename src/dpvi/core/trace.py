@@ -1,7 +1,8 @@
 """The trace: everything a run releases, and the only thing that crosses the privacy boundary.
 
 Rows are the released steps themselves (all of them, or every ``thinning``-th when they would not fit); blocks carry
-float64 sums over *all* steps, so that thinning loses nothing that later methods need.
+float64 sums over all steps (of networks, over one step in several), so that thinning loses nothing that later methods
+need.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import numpy as np
 
 Array = Any  # NumPy in a trace; a device array of the same meaning while sums are being made
 
-MAX_MOMENT_DIMENSION = 500
 MAX_CURVATURE_DIMENSION = 64
 
 
@@ -33,15 +33,6 @@ class BlockSums(NamedTuple):
     gradient: Array  # (blocks, p): Σ g̃
     gradient_phi: Array  # (blocks, p): Σ g̃ φ
     gradient_squared: Array  # (blocks, p): Σ g̃²
-
-
-class MomentSums(NamedTuple):
-    """Second-order sums of query points z and noisy sums s̃ over groups of blocks, float64 (for d up to 500)."""
-
-    count: Array  # (groups,)
-    noisy_sum: Array  # (groups, r): Σ s̃
-    query_query: Array  # (groups, q, q): Σ z zᵀ
-    sum_query: Array  # (groups, r, q): Σ s̃ zᵀ
 
 
 class CurvatureSums(NamedTuple):
@@ -84,29 +75,7 @@ class Trace(NamedTuple):
     thinning: int
     block_length: int
     blocks: BlockSums
-    online_moments: MomentSums | None  # summed during the run, where thinned rows could not give them
     segments: Segments | None  # only where a driver chose query points
     curvature: CurvatureSums | None = None  # only where every variational parameter has a noisy sum of its own
     histograms: np.ndarray | None = None  # noisy counts of the declared columns' bins, one column after the other
     clip_norms: np.ndarray | None = None  # (num_steps,): C_t of every step, only where it adapts
-
-
-def moment_sums(trace: Trace) -> MomentSums:
-    """Σ s̃, Σ z zᵀ and Σ s̃ zᵀ by block: as summed during the run, or from the rows where all were kept."""
-    if trace.online_moments is not None:
-        return trace.online_moments
-    if trace.queries.shape[1] > MAX_MOMENT_DIMENSION:
-        raise ValueError(
-            f"Second-order sums are kept for up to {MAX_MOMENT_DIMENSION} query coordinates; "
-            f"this trace has {trace.queries.shape[1]}."
-        )
-    cuts = range(0, len(trace.steps), trace.block_length)
-    rows = [slice(cut, cut + trace.block_length) for cut in cuts]
-    queries = [trace.queries[row].astype(np.float64) for row in rows]
-    sums = [trace.noisy_sums[row].astype(np.float64) for row in rows]
-    return MomentSums(
-        count=np.array([len(q) for q in queries], np.float64),
-        noisy_sum=np.stack([s.sum(axis=0) for s in sums]),
-        query_query=np.stack([q.T @ q for q in queries]),
-        sum_query=np.stack([s.T @ q for s, q in zip(sums, queries, strict=True)]),
-    )

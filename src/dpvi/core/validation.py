@@ -40,6 +40,13 @@ def positive(name: str, value: Any, why: str = "") -> float:
     return checked
 
 
+def whole_number(name: str, value: Any, least: int = 1, kinds: tuple[type, ...] = (int,)) -> int:
+    """Return ``value`` as an int of at least ``least``; ``kinds`` says which types count as whole numbers."""
+    if isinstance(value, bool) or not isinstance(value, kinds) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return int(value)
+
+
 def epsilon(value: Any) -> float:
     return positive("epsilon", value, "Smaller is more private; 1.0 is a common choice.")
 

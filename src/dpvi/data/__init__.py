@@ -1,1 +1,1 @@
-"""Records on their way in: array conversion, validation by the custodian, Poisson sampling."""
+"""Records on their way in: arrays, declared tables, files on disk, who holds which rows, Poisson sampling."""

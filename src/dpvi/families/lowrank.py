@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from dpvi.core import validation
 from dpvi.families.scales import apply_scale, check_scale, invert_scale
 
 
@@ -32,8 +33,7 @@ class LowRank:
 
     def __post_init__(self) -> None:
         check_scale(self.scale, self.initial_scale)
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
-            raise ValueError(f"rank must be a whole number of at least 1, got {self.rank!r}.")
+        validation.whole_number("rank", self.rank)
 
     def _dimension(self, num_parameters: int) -> int:
         return num_parameters // (2 + self.rank)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
+from dpvi.core import validation
 from dpvi.families.base import Family
 from dpvi.models.base import Model, Record
 
@@ -57,8 +58,7 @@ class NamedRelease(Protocol):
 
 
 def check_draws(num_draws: int) -> None:
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
-        raise ValueError(f"num_draws must be a whole number of at least 1, got {num_draws!r}.")
+    validation.whole_number("num_draws", num_draws)
 
 
 def scores(model: Model, queries: jax.Array, record: Record) -> jax.Array:

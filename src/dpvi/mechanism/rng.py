@@ -1,4 +1,4 @@
-"""Where randomness comes from: one root key, three streams that never share.
+"""Where randomness comes from: one root key, and streams that never share.
 
 The words of a step are a function of (root key, stream, step, part) alone. They do not depend on how steps are grouped
 into chunks, on the device or on what else was drawn, and no word is ever used for two things.

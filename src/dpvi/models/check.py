@@ -31,7 +31,7 @@ from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.execution import LOG_DETERMINANT, prior_terms
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.models.simulate import Simulated, simulate, with_responses
+from dpvi.models.simulate import Simulated, differs, simulate, with_responses
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundings
@@ -242,12 +242,12 @@ def _size_findings(results: list[dict[str, Any]]) -> list[str]:
     findings = []
     many, one = results[0]["prior_terms"], results[0]["prior_terms_of_one"]
     for name in sorted(many.keys() - {LOG_DETERMINANT}):
-        if _differs(many[name], one[name], _OTHER_PROGRAM):
+        if differs(many[name], one[name], _OTHER_PROGRAM):
             findings.append(
                 f"The prior of {name!r} depends on the number of records: a prior must be fixed before any record is "
                 "seen, and that number is itself private; use a public constant."
             )
-    if any(_differs(result["terms"], result["singles"], _OTHER_PROGRAM) for result in results):
+    if any(differs(result["terms"], result["singles"], _OTHER_PROGRAM) for result in results):
         findings.append(
             "The term of a record changes when it is alone in the batch: each term must come from its own record and "
             "the parameters only; remove means, ranks, differences and sizes taken over the batch."
@@ -260,22 +260,9 @@ def _neighbour_findings(
 ) -> list[str]:
     for simulated, result in zip(kinds, results, strict=True):
         for row in range(_BATCH if simulated.varied else 0):
-            keep = np.arange(_BATCH) == row
-            mixed = jax.tree.map(
-                lambda a, b, k=keep: np.where(k.reshape(-1, *[1] * (np.ndim(a) - 1)), a, b),
-                simulated.first,
-                simulated.second,
-            )
-            if _differs(evaluate(z, mixed)["terms"][row], result["terms"][row], _SAME_PROGRAM):
+            if differs(evaluate(z, simulated.among_others(row))["terms"][row], result["terms"][row], _SAME_PROGRAM):
                 return [
                     "Records are coupled: the term of a record changes with the values of other records in the batch; "
                     "centre, scale or rank with public constants outside the model instead."
                 ]
     return []
-
-
-def _differs(a: Any, b: Any, tolerance: float) -> bool:
-    a, b = np.asarray(a), np.asarray(b)
-    with np.errstate(invalid="ignore"):
-        close = np.abs(a - b) <= tolerance * (1 + np.abs(b))
-    return not bool(np.all(close | (a == b) | (~np.isfinite(a) & ~np.isfinite(b))))

@@ -146,8 +146,3 @@ def _log_prob(message: dict, divide_by: float) -> jax.Array:
     # A plate with subsample_size scales by N/B; the batch is drawn outside the model, so one record counts once.
     scale = scale / divide_by
     return log_prob if isinstance(scale, (int, float)) and scale == 1 else scale * log_prob
-
-
-def is_internal(name: str) -> bool:
-    """Whether a site was added by this module and not by the user."""
-    return name.startswith(_LOG_DET)

@@ -22,6 +22,15 @@ class Simulated(NamedTuple):
     first: Any
     second: Any
 
+    def among_others(self, row: int) -> Any:
+        """The first batch, all of whose records but ``row`` are those of the second."""
+
+        def exchanged(mine: Any, others: Any) -> np.ndarray:
+            kept = np.arange(len(mine)) == row
+            return np.where(kept.reshape(-1, *[1] * (np.ndim(mine) - 1)), mine, others)
+
+        return jax.tree.map(exchanged, self.first, self.second)
+
 
 def simulate(structure: Any, num_records: int) -> list[Simulated]:
     """Batches of ``num_records`` records of each kind, the same on every call.
@@ -53,6 +62,14 @@ def with_responses(model: NumPyroModel, z: jax.Array, kinds: list[Simulated]) ->
         each._replace(first=respond(each.first, keys[0]), second=respond(each.second, keys[1])) if each.varied else each
         for each in kinds
     ]
+
+
+def differs(a: Any, b: Any, tolerance: float) -> bool:
+    """Whether results on simulated records differ by more than ``tolerance``, relatively; two non-finite ones agree."""
+    a, b = np.asarray(a), np.asarray(b)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(a - b) <= tolerance * (1 + np.abs(b))
+    return not bool(np.all(close | (a == b) | (~np.isfinite(a) & ~np.isfinite(b))))
 
 
 def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:

@@ -111,7 +111,8 @@ def guided_posterior(
         ``"average"``: each entry of ξ averaged over its converged tail; ``"last"``: the last iterate as it is.
     slope_threshold
         Largest drift over a tail, in standard deviations of the parameter over that tail. Parameters of networks have
-        no unit of their own, and of thousands some always drift: those are averaged over the last twentieth.
+        no unit of their own, and of thousands some always drift: those are averaged over the last twentieth of the run,
+        or over its last block where blocks are longer, as they are of networks: a quarter at most.
     """
     if method not in METHODS:
         raise ValueError(

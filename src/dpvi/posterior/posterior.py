@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
 
 
@@ -87,9 +88,8 @@ class Posterior:
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
-        if isinstance(num_samples, bool) or not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
-            raise ValueError(f"num_samples must be a whole number of at least 1, got {num_samples!r}.")
-        return self.distribution.sample(given_or_fresh_key(key), int(num_samples))
+        count = validation.whole_number("num_samples", num_samples, kinds=(int, np.integer))
+        return self.distribution.sample(given_or_fresh_key(key), count)
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
         """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from dpvi.core.guarantee import Guarantee
 from dpvi.core.plan import Plan
-from dpvi.core.trace import BlockSums, CurvatureSums, MomentSums, Segments, Trace
+from dpvi.core.trace import BlockSums, CurvatureSums, Segments, Trace
 from dpvi.data.records import structure_from_dict, structure_to_dict
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.families.guide import GuideFamily
@@ -23,7 +23,7 @@ from dpvi.models.sites import sites_from_dict, sites_to_dict
 
 FORMAT_VERSION = 1
 _FAMILIES = {family.__name__: family for family in (FullRank, GuideFamily, LowRank, MeanField)}
-_PARTS = {"blocks": BlockSums, "online_moments": MomentSums, "segments": Segments, "curvature": CurvatureSums}
+_PARTS = {"blocks": BlockSums, "segments": Segments, "curvature": CurvatureSums}
 _HEADER = "header"
 
 

@@ -2,8 +2,8 @@
 
 A tail is a run of whole blocks up to the last step. A line is fitted to the iterates of the tail by least squares,
 with time running over [0, 1]; its slope is the drift over the tail in the parameter's own units. The longest tail
-whose drift is below a threshold in absolute value counts as converged. Everything comes from block sums, so every
-step takes part, thinned or not.
+whose drift is below a threshold in absolute value counts as converged. Everything comes from block sums, so thinning
+of rows changes nothing, and every step takes part, or, of networks, one in several.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def converged_tail(
         Largest drift over a tail, in unconstrained parameter units; the paper uses 0.05. With ``relative``, in standard
         deviations of the parameter over the tail: a line without noise has √12.
     num_candidates
-        How many starting points are tried, evenly spread over the run; the last leaves 1/num_candidates of it.
+        How many starting points are tried, evenly spread over the run; the last leaves 1/num_candidates of it, or one
+        block where there are fewer blocks than that.
     """
     positive("slope_threshold", slope_threshold)
     num_blocks = len(trace.blocks.count)

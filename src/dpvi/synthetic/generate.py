@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
 from dpvi.data.schema import Schema
 from dpvi.models.generative import simulate_records
@@ -117,12 +118,11 @@ def synthesize(
     if not isinstance(posterior, Posterior):
         raise TypeError(f"source must be a Result or a Posterior, got {type(source).__name__}.")
     records = _num_records(source, num_records)
-    if isinstance(num_datasets, bool) or not isinstance(num_datasets, (int, np.integer)) or num_datasets < 1:
-        raise ValueError(f"num_datasets must be a whole number of at least 1, got {num_datasets!r}.")
+    count = validation.whole_number("num_datasets", num_datasets, kinds=(int, np.integer))
     posterior_key, records_key = jax.random.split(key)
     maker = _from_companion if hasattr(model, "draw_records") else _from_sites
-    draw = maker(posterior, model, schema, int(num_datasets), records, posterior_key, records_key)
-    return SyntheticData(schema, int(num_datasets), records, posterior.method, posterior.guarantee, draw)
+    draw = maker(posterior, model, schema, count, records, posterior_key, records_key)
+    return SyntheticData(schema, count, records, posterior.method, posterior.guarantee, draw)
 
 
 def _num_records(source: Any, num_records: int | None) -> int:
@@ -134,9 +134,7 @@ def _num_records(source: Any, num_records: int | None) -> int:
                 "it; choose a public number, such as the size a publication has named."
             )
         return int(declared)
-    if isinstance(num_records, bool) or not isinstance(num_records, (int, np.integer)) or num_records < 1:
-        raise ValueError(f"num_records must be a whole number of at least 1, got {num_records!r}.")
-    return int(num_records)
+    return validation.whole_number("num_records", num_records, kinds=(int, np.integer))
 
 
 def _from_companion(

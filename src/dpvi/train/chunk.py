@@ -17,11 +17,12 @@ from dpvi.mechanism.rng import Streams
 from dpvi.train.draws import Draws, later_pass
 from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
-MIN_BLOCKS = 100
+USUAL_BLOCKS = 100  # at least, where there are that many steps; networks have fewer
 _CHUNK_BYTES = 2**26
 _DRAWN_BYTES = 2**23  # randomness that outgrows a processor's cache takes several times as long to draw
 _ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the memory it may use
-_FEWEST_BLOCKS, _BLOCK_BYTES, _SUMS_PER_PARAMETER = 4, 2**27, 8 * 6  # float64 sums of BlockSums
+_FEWEST_BLOCKS, _BLOCK_BYTES = 4, 2**27
+_BYTES_PER_PARAMETER = 8 * 6  # of a block: the float64 sums of BlockSums that have an entry per parameter
 _MAX_CHUNK = 1024
 SUMMED_PARAMETERS = 2**14  # how many, on average, a trace adds up at a step: of networks, one step in several
 
@@ -76,11 +77,12 @@ def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1, dr
     Models with very many parameters have fewer blocks, so that their sums stay within a bound, too, and long ones, so
     that each holds a step that is added up.
 
-    The block length is part of the trace and therefore depends on the plan alone; how many steps fit into a chunk may
-    depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into chunks.
+    The block length is part of the trace and therefore depends on the plan and the model alone; how many steps fit into
+    a chunk may depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into
+    chunks.
     """
     target = longest_chunk(bytes_per_step, drawn_bytes)
-    blocks = min(MIN_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_SUMS_PER_PARAMETER * num_parameters)))
+    blocks = min(USUAL_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_BYTES_PER_PARAMETER * num_parameters)))
     block = _round_down(max(1, num_steps // blocks, num_parameters // SUMMED_PARAMETERS))
     if block <= target:
         # chunks of equal length, so that little of what the last one draws goes unused

@@ -130,7 +130,7 @@ class Run:
             if not careful and not np.all(np.asarray(ran.finite)):
                 self._must_be_careful = True
                 ran = programs[True](*arguments)
-            rows = read_here(ran.rows) if self._spreads_records else ran.rows
+            rows = ran.rows if self._record_mesh is None else read_here(ran.rows)
             state, done = ran.state, (ran.state, rows, piece)
         if done is not None:
             yield done
@@ -149,11 +149,12 @@ class Run:
 
     def _shared(self, tree: Any) -> Any:
         """On all devices of the mesh, where records are spread over one."""
-        return share(self.mesh, tree) if self.mesh is not None and self.lanes is None else tree
+        return tree if self._record_mesh is None else share(self._record_mesh, tree)
 
     @property
-    def _spreads_records(self) -> bool:
-        return self.mesh is not None and self.lanes is None
+    def _record_mesh(self) -> Mesh | None:
+        """The mesh that records are spread over; a mesh of lanes holds every record set whole."""
+        return self.mesh if self.lanes is None else None
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""
@@ -186,8 +187,7 @@ class Run:
 
     def _released(self, step: int, state: State, totals: Totals | None, count: int) -> Released:
         if totals is None:
-            sizes = (self.sizes.parameters, self.sizes.queries, self.sizes.release)
-            means = tuple(np.full((*state.xi.shape[:-1], size), np.nan) for size in sizes)
+            means = tuple(np.full((*state.xi.shape[:-1], size), np.nan) for size in self.sizes.rows)
         else:
             means = tuple(np.asarray(part) / count for part in (totals.iterate, totals.query, totals.noisy_sum))
         return Released(step, self.layout.num_steps - step, np.asarray(state.xi), *means)

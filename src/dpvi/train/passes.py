@@ -56,7 +56,7 @@ def noiseless_sum(
     all-reduce makes the sum.
     """
     if sampler.takes_all:
-        assert isinstance(rows, InMemory), "what fits into one pass is loaded"
+        assert isinstance(rows, InMemory), "a source that every step takes whole is loaded"
         included = jnp.ones(sampler.num_records, bool) if shards is None else whole_shard(shards)
         own = summed(rows.records, included)
     else:

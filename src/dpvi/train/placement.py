@@ -89,7 +89,7 @@ def shard_lengths(rows: Rows) -> list[int]:
 
 
 def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, Placed]:
-    """Put the records where the run reads them; a source that fits into one pass is loaded."""
+    """Put the records where the run reads them; a source that every step takes whole is loaded."""
     held, _, mesh = rows
     if isinstance(held, RowSource):
         if not algorithm.sampler.takes_all:

@@ -16,34 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.trace import (
-    MAX_CURVATURE_DIMENSION,
-    MAX_MOMENT_DIMENSION,
-    BlockSums,
-    CurvatureSums,
-    MomentSums,
-    Segments,
-    Trace,
-)
+from dpvi.core.trace import MAX_CURVATURE_DIMENSION, BlockSums, CurvatureSums, Segments, Trace
 from dpvi.train.chunk import SUMMED_PARAMETERS, Layout
 from dpvi.train.step import Row, Sizes
 
 _MAX_ROW_BYTES, _NETWORK_ROW_BYTES = 2**28, 2**26  # rows of a network show how it moved; no method reads them
-_MAX_MOMENT_BYTES = 2**27
-
-
-class SecondOrder(NamedTuple):
-    """Which second-order sums are made during the run; the others cost nothing."""
-
-    moments: bool
-    curvature: bool
+_MAX_CURVATURE_BYTES = 2**27
 
 
 class Totals(NamedTuple):
     """Sums over the rows of a chunk that ran; leading axes (lane, block of the chunk) where blocks are kept."""
 
     blocks: BlockSums
-    moments: MomentSums | None
     curvature: CurvatureSums | None
     iterate: jax.Array  # Σ over all rows, for drivers
     query: jax.Array
@@ -63,7 +47,7 @@ def _added(values: jax.Array) -> jax.Array:
     return values[:, 0]
 
 
-def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, stride: int) -> Totals:
+def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wants_curvature: bool, stride: int) -> Totals:
     """Float64 sums over one lane of rows ``start`` to ``stop``, those whose step is a multiple of ``stride``."""
     length = rows.iterate.shape[0]
     index = -base % stride + stride * jnp.arange(-(-length // stride))
@@ -91,21 +75,19 @@ def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted
         left, right = (part.reshape(num_blocks, -1, part.shape[1]) for part in (left, right))
         return jnp.einsum("bti,btj->bij", left, right)
 
-    moments = curvature = None
-    if wanted.moments:
-        moments = MomentSums(blocks.count, by_block(noisy), products(query, query), products(noisy, query))
-    if wanted.curvature:
+    curvature = None
+    if wants_curvature:
         first_order = (blocks.count, blocks.phi, blocks.gradient, blocks.gradient_squared)
         curvature = CurvatureSums(*first_order, products(phi, phi), products(gradient, phi))
-    return Totals(blocks, moments, curvature, *(_added(part[None])[0] for part in (phi, query, noisy)))
+    return Totals(blocks, curvature, *(_added(part[None])[0] for part in (phi, query, noisy)))
 
 
-@partial(jax.jit, static_argnames=("num_blocks", "wanted", "lanes", "stride"))
+@partial(jax.jit, static_argnames=("num_blocks", "wants_curvature", "lanes", "stride"))
 def _all_totals(
-    rows: Row, base: int, start: int, stop: int, num_blocks: int, wanted: SecondOrder, lanes: bool, stride: int = 1
+    rows: Row, base: int, start: int, stop: int, num_blocks: int, wants_curvature: bool, lanes: bool, stride: int
 ) -> Totals:
     def totals(rows: Row) -> Totals:
-        return _totals(rows, base, start, stop, num_blocks, wanted, stride)
+        return _totals(rows, base, start, stop, num_blocks, wants_curvature, stride)
 
     return jax.vmap(totals)(rows) if lanes else totals(rows)
 
@@ -142,13 +124,13 @@ class _Coming(NamedTuple):
 
 
 class _Groups:
-    """Second-order sums on the host, over as many blocks at a time as it takes to stay within a memory bound."""
+    """Curvature sums on the host, over as many blocks at a time as it takes to stay within a memory bound."""
 
     def __init__(self, num_blocks: int, num_lanes: int, numbers_per_block: int) -> None:
         self.sums: Any = None
         self._num_lanes = num_lanes
         num_bytes = 8 * numbers_per_block * num_blocks * num_lanes
-        self._blocks_per_group = max(1, -(-num_bytes // _MAX_MOMENT_BYTES))
+        self._blocks_per_group = max(1, -(-num_bytes // _MAX_CURVATURE_BYTES))
         self._num_groups = -(-num_blocks // self._blocks_per_group)
 
     def add(self, part: Any, first_block: int, size: int) -> None:
@@ -194,13 +176,8 @@ class Recorder:
             np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
         )
         self._clip_norms = np.zeros((num_lanes, layout.num_steps), dtype) if sizes.counts else None
-        p, queries, release = sizes.rows
-        self._wanted = SecondOrder(
-            moments=self.thinning > 1 and 0 < queries <= MAX_MOMENT_DIMENSION,  # a guide has no query points
-            curvature=release == p <= MAX_CURVATURE_DIMENSION,
-        )
-        self._moments = _Groups(layout.num_blocks, num_lanes, queries * (queries + release))
-        self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * p * p)
+        self._wants_curvature = sizes.release == sizes.parameters <= MAX_CURVATURE_DIMENSION
+        self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * sizes.parameters**2)
         self._blocks: BlockSums | None = None
         self._open: Totals | None = None  # sums of blocks that still grow
         self._closed: Totals | None = None  # sums of finished blocks on their way to the host
@@ -226,7 +203,7 @@ class Recorder:
     def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Totals:
         with jax.enable_x64(True):
             blocks, lanes = self.layout.blocks_per_chunk, self.lanes is not None
-            totals = _all_totals(rows, base, start, stop, blocks, self._wanted, lanes, self._stride)
+            totals = _all_totals(rows, base, start, stop, blocks, self._wants_curvature, lanes, self._stride)
             kept = totals if moving else _motionless(totals)
             self._open = kept if self._open is None else _add(self._open, kept)
         return totals
@@ -266,9 +243,8 @@ class Recorder:
         size = min(self.layout.blocks_per_chunk, num_blocks - self._open_block)
         for store, part in zip(self._blocks, blocks, strict=True):
             store[:, self._open_block : self._open_block + size] += part[:, :size]
-        for groups, part in ((self._moments, self._closed.moments), (self._curvature, self._closed.curvature)):
-            if part is not None:
-                groups.add(self._on_host(part), self._open_block, size)
+        if self._closed.curvature is not None:
+            self._curvature.add(self._on_host(self._closed.curvature), self._open_block, size)
         self._open_block += size
         self._closed = None
 
@@ -297,7 +273,6 @@ class Recorder:
                 thinning=self.thinning,
                 block_length=self.layout.block_length,
                 blocks=lane(self._blocks, index),
-                online_moments=lane(self._moments.sums, index),
                 segments=None if segments is None else segments[index],
                 curvature=lane(self._curvature.sums, index),
                 clip_norms=None if self._clip_norms is None else self._clip_norms[index],

@@ -1,4 +1,8 @@
-"""Elliptical slice sampling (Murray, Adams and MacKay, 2010): a step for Gaussian priors that has nothing to tune."""
+"""Elliptical slice sampling (Murray, Adams and MacKay, 2010): a step for Gaussian priors that has nothing to tune.
+
+This one is compiled, for chains that are loops of a JAX program; :mod:`dpvi.posterior.na_dpvi.elliptical_slice` has the
+same step for NumPy arrays of chains, where candidates are tried until one is taken.
+"""
 
 from __future__ import annotations
 

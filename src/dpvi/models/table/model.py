@@ -27,6 +27,7 @@ import numpyro.distributions as dist
 from numpyro import factor, plate, sample
 from numpyro.distributions import Distribution
 
+from dpvi.core import validation
 from dpvi.data.schema import Boolean, Column, Count, Date, Design, Numeric, Schema, SchemaError, observed_leaf
 from dpvi.data.schema.levels import Level
 from dpvi.models.table.components import column_priors, component_law
@@ -90,8 +91,7 @@ class TableModel:
     parameter_names: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_components, bool) or not isinstance(self.num_components, int) or self.num_components < 1:
-            raise ValueError(f"num_components must be a whole number of at least 1, got {self.num_components!r}.")
+        validation.whole_number("num_components", self.num_components)
         if self.missingness not in _MISSINGNESS:
             raise ValueError(
                 f"missingness must be one of {', '.join(map(repr, _MISSINGNESS))}, got {self.missingness!r}."

@@ -78,9 +78,9 @@ def noise_aware(
         Where the model does not describe the run: other estimators, a β that changes with the iterate, no noise.
     """
     engine = _checked_engine(curvature, engine)
-    _check_count("num_draws", num_draws)
+    num_draws = validation.whole_number("num_draws", num_draws, kinds=(int, np.integer))
     num_warmup = _WARMUP.get(engine, 1) if num_warmup is None else num_warmup
-    _check_count("num_warmup", num_warmup)
+    num_warmup = validation.whole_number("num_warmup", num_warmup, kinds=(int, np.integer))
     settings: dict[str, Any] = {
         "burn_in": burn_in,
         "location_prior_scale": location_prior_scale,
@@ -198,8 +198,3 @@ def _fixed_beta(estimator: Mapping[str, Any]) -> np.ndarray:
         f"NA-DPVI models gradients that carry independent Gaussian noise of known size on every variational parameter; "
         f"{name} does not release such gradients. Fit with Vanilla() or Preconditioned(beta=...)."
     )
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")

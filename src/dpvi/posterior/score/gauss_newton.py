@@ -15,7 +15,7 @@ p(x; z)/p(x; reference), which are smooth in z and close to one another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -166,16 +166,22 @@ def _solve(
         going = (jnp.abs(state.decrement) > tolerance) & (state.share > _SMALLEST_STEP)
         return going & (state.evaluations < _MAX_EVALUATIONS)
 
-    # the first attempt visits the start, whatever stands here: one copy of all that code is enough to compile
+    final = jax.lax.while_loop(unfinished, attempt, _nowhere(visit, start))
+    precision, _ = quadratic(scores, target, final.point)
+    covariance = jnp.linalg.inv(precision) + jnp.outer(final.step, final.step)
+    return final.point.z, (covariance + covariance.T) / 2, jnp.abs(final.decrement), final.evaluations
+
+
+def _nowhere(visit: Callable[[jax.Array, jax.Array], Point], start: jax.Array) -> _State:
+    """The state before the first attempt, which visits the start whatever stands here.
+
+    A visit to the start itself would be a second copy of all that code to compile.
+    """
     shapes = jax.eval_shape(visit, start, start)
     first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)._replace(z=start)
     identity = first._replace(moments=first.moments._replace(covariance=jnp.eye(len(start))))
     far, count = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    nowhere = _State(identity, jnp.zeros_like(start), jnp.full((), jnp.inf), jnp.ones(()), far, start, count)
-    final = jax.lax.while_loop(unfinished, attempt, nowhere)
-    precision, _ = quadratic(scores, target, final.point)
-    covariance = jnp.linalg.inv(precision) + jnp.outer(final.step, final.step)
-    return final.point.z, (covariance + covariance.T) / 2, jnp.abs(final.decrement), final.evaluations
+    return _State(identity, jnp.zeros_like(start), jnp.full((), jnp.inf), jnp.ones(()), far, start, count)
 
 
 def quadratic(scores: ScoreModel, target: jax.Array, point: Point) -> tuple[jax.Array, jax.Array]:

@@ -17,8 +17,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation
 
 from dpvi.models import execution
 from dpvi.models.base import ModelError
-from dpvi.models.guides_execution import drawn
-from dpvi.models.guides_parameters import merged
+from dpvi.models.guides.execution import drawn
+from dpvi.models.guides.parameters import merged
 from dpvi.models.simulate import simulate
 
 _BATCH = 3

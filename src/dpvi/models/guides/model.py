@@ -20,10 +20,10 @@ from numpyro.distributions import biject_to
 
 from dpvi.models import execution
 from dpvi.models.base import Record
-from dpvi.models.guides_discovery import GuidedLayout, discover
-from dpvi.models.guides_execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
-from dpvi.models.guides_parameters import Parameters
-from dpvi.models.guides_start import starting_values
+from dpvi.models.guides.discovery import GuidedLayout, discover
+from dpvi.models.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
+from dpvi.models.guides.parameters import Parameters
+from dpvi.models.guides.start import starting_values
 from dpvi.models.plated import PlatedModel
 from dpvi.models.sites import check_values, check_vector, is_real
 

@@ -1,4 +1,4 @@
-"""The Markdown tables of ``step.json``; made from the JSON alone: ``python -m harness.report FILE.json``."""
+"""The Markdown tables of ``step.json``; made from the JSON alone: ``python -m harness.step_report FILE.json``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from harness.output import spread, table
 
 # name of the ratio -> (bound, whether it is an upper bound); from the engine's goals
 TARGETS = {
@@ -28,7 +30,10 @@ def markdown(content: dict[str, Any]) -> str:
     if "sizes" in content:
         parts += _sizes(content["sizes"])
     if content["not_measured"]:
-        parts += ["## Not measured", _lines(f"- {name}: {reason}" for name, reason in content["not_measured"].items())]
+        parts += [
+            "## Not measured",
+            "\n".join(f"- {name}: {reason}" for name, reason in content["not_measured"].items()),
+        ]
     for name, found in content["step"]["versions"].items():
         listed = ", ".join(f"{package} {version}" for package, version in found.items())
         parts.append(f"Versions, {name}: {listed}.")
@@ -40,8 +45,8 @@ def _step(step: dict[str, Any]) -> list[str]:
     rows = [
         (
             name,
-            _spread(row["milliseconds_per_step"], 4),
-            _spread(row["ratio_to_hand_written"], 2) if "ratio_to_hand_written" in row else "",
+            spread(row["milliseconds_per_step"], 4),
+            spread(row["ratio_to_hand_written"], 2) if "ratio_to_hand_written" in row else "",
             f"{row['first_result_seconds']:.1f}",
             f"{row['import_seconds']:.1f}",
         )
@@ -55,8 +60,8 @@ def _step(step: dict[str, Any]) -> list[str]:
         f"Mean field, one draw, Adam, expected batch {problem['expected_batch']}. The yardstick of a kind is its "
         f"fastest variant here: {step['yardsticks']['hand_written']}; {step['yardsticks']['numpyro']}. "
         "First steps: a fresh process, compilation included, imports not.",
-        _table(header, rows),
-        _table(("ratio", "measured", "target", "met"), _targets(step)),
+        table(header, rows),
+        table(("ratio", "measured", "target", "met"), _targets(step)),
     ]
 
 
@@ -64,7 +69,7 @@ def _targets(step: dict[str, Any]) -> list[tuple[str, ...]]:
     rows = []
     for name, measured in step["ratios"].items():
         bound, upper = TARGETS.get(name, (None, True))
-        rows.append((name, _spread(measured, 2), *_verdict(measured["median"], bound, upper)))
+        rows.append((name, spread(measured, 2), *_verdict(measured["median"], bound, upper)))
     if "dpvi" in step["contestants"]:
         first = step["contestants"]["dpvi"]["first_result_seconds"]
         rows.append(("dpvi, first result, s", f"{first:.1f}", *_verdict(first, FIRST_RESULT_TARGET, True)))
@@ -81,20 +86,20 @@ def _sizes(sizes: dict[str, Any]) -> list[str]:
     goals = []
     if sampler:
         medians = [cell["ratio_to_smallest"]["median"] for cell in sampler.values()]
-        spread = max(medians) / min(medians)
-        goals.append(("dpvi sampler, slowest / fastest size", f"{spread:.2f}", *_verdict(spread, FLAT_TARGET, True)))
+        growth = max(medians) / min(medians)
+        goals.append(("dpvi sampler, slowest / fastest size", f"{growth:.2f}", *_verdict(growth, FLAT_TARGET, True)))
     for size, cell in ours.items():
         if "ratio_to_hand_written" in cell:
             measured = cell["ratio_to_hand_written"]
             name = f"dpvi / hand-written at N = {int(size):,}"
-            goals.append((name, _spread(measured, 2), *_verdict(measured["median"], SIZE_TARGET, True)))
+            goals.append((name, spread(measured, 2), *_verdict(measured["median"], SIZE_TARGET, True)))
     problem = sizes["problem"]
     return [
         f"## Against the number of records: expected batch {problem['expected_batch']}, d = {problem['dimension']}",
         "Milliseconds per step or per draw; in brackets the ratio to the smallest N. "
         f"Hand-written score: {sizes['hand_written_score']}.",
-        _table(header, rows),
-        *([_table(("ratio", "measured", "target", "met"), goals)] if goals else []),
+        table(header, rows),
+        *([table(("ratio", "measured", "target", "met"), goals)] if goals else []),
     ]
 
 
@@ -104,21 +109,8 @@ def _verdict(value: float, bound: float | None, upper: bool) -> tuple[str, str]:
     return f"{'≤' if upper else '≥'} {bound:g}", "yes" if (value <= bound) == upper or value == bound else "no"
 
 
-def _spread(values: dict[str, float], digits: int) -> str:
-    median, lower, upper = (f"{values[name]:.{digits}f}" for name in ("median", "lower_quartile", "upper_quartile"))
-    return f"{median} ({lower} to {upper})"
-
-
 def _cell(cell: dict[str, dict[str, float]]) -> str:
     return f"{cell['milliseconds']['median']:.4f} ({cell['ratio_to_smallest']['median']:.2f})"
-
-
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    return _lines(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows))
-
-
-def _lines(lines: Any) -> str:
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from numpyro.distributions import biject_to
 from dpvi.models import execution
 from dpvi.models.base import ModelError
 from dpvi.models.discovery import BATCH_SIZES, batched
-from dpvi.models.guides_execution import drawn
+from dpvi.models.guides.execution import drawn
 from dpvi.models.sites import Site, layout
 
 

@@ -34,10 +34,10 @@ from dpvi.models import execution
 from dpvi.models.base import ModelError
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
-from dpvi.models.guides import GuidedModel
-from dpvi.models.guides_execution import drawn, run_guide, run_model
-from dpvi.models.guides_parameters import merged
-from dpvi.models.simulate import Simulated, simulate
+from dpvi.models.guides.execution import drawn, run_guide, run_model
+from dpvi.models.guides.model import GuidedModel
+from dpvi.models.guides.parameters import merged
+from dpvi.models.simulate import Simulated, differs, simulate
 from dpvi.models.sites import support_parameters
 
 _BATCH = 3
@@ -260,20 +260,14 @@ def _coupling_findings(
     model: GuidedModel, terms: Callable, kinds: list[Simulated], results: list[dict[str, Any]]
 ) -> list[str]:
     # what a batch of three draws from numpyro.prng_key() is not what three batches of one draw
-    if not _uses_keys(model) and any(_differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
+    if not _uses_keys(model) and any(differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
         return [
             "The term of a record changes when it is alone in the batch: each term must come from its own record and "
             "the parameters only; remove means, ranks, batch normalisation and sizes taken over the batch."
         ]
     for simulated, result in zip(kinds, results, strict=True):
         for row in range(_BATCH if simulated.varied else 0):
-            keep = np.arange(_BATCH) == row
-            mixed = jax.tree.map(
-                lambda a, b, k=keep: np.where(k.reshape(-1, *[1] * (np.ndim(a) - 1)), a, b),
-                simulated.first,
-                simulated.second,
-            )
-            if _differs(terms(mixed)["terms"][row], result["terms"][row], _SAME_PROGRAM):
+            if differs(terms(simulated.among_others(row))["terms"][row], result["terms"][row], _SAME_PROGRAM):
                 return [
                     "Records are coupled: the term of a record changes with the values of other records in the batch; "
                     "centre, scale or normalise with public constants instead."
@@ -314,10 +308,3 @@ def _gradient_findings(model: GuidedModel, results: list[dict[str, Any]]) -> lis
         for site in model.parameters.sites
         if not np.any(moved[site.offset : site.offset + site.size])
     ]
-
-
-def _differs(a: Any, b: Any, tolerance: float) -> bool:
-    a, b = np.asarray(a), np.asarray(b)
-    with np.errstate(invalid="ignore"):
-        close = np.abs(a - b) <= tolerance * (1 + np.abs(b))
-    return not bool(np.all(close | (a == b) | (~np.isfinite(a) & ~np.isfinite(b))))

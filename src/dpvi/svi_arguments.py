@@ -1,0 +1,83 @@
+"""What a script for NumPyro's SVI passes, as a private run takes it: optimiser, loss, key, settings among the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpyro.infer import Trace_ELBO
+from numpyro.optim import Minimize, _NumPyroOptim
+
+_STATIC = (bool, int, float, str, bytes, type(None))
+
+
+def as_optax(optim: Any) -> optax.GradientTransformation:
+    """An optimiser of NumPyro's as one of optax's; optax's own as they are."""
+    if isinstance(optim, optax.GradientTransformation):
+        return optim
+    if isinstance(optim, Minimize) or getattr(optim, "update_with_value", False):
+        raise TypeError(
+            f"{type(optim).__name__} evaluates the loss, which is not released; use an optimiser that steps along "
+            "gradients, such as optax.adam(0.01)."
+        )
+    if not isinstance(optim, _NumPyroOptim):
+        raise TypeError(f"optim must be an optax or NumPyro optimiser, got {type(optim).__name__}.")
+
+    def update(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        after = optim.update(gradient, state)
+        return optim.get_params(after) - params, after
+
+    return optax.GradientTransformation(optim.init, cast(Any, update))
+
+
+def num_particles(loss: Any) -> int:
+    """Draws per step that a loss asks for."""
+    if loss is None:
+        return 1
+    if type(loss) is not Trace_ELBO:
+        raise TypeError(
+            f"DPSVI maximises the ELBO by gradients of per-record terms; loss must be None or Trace_ELBO(), "
+            f"got {type(loss).__name__}."
+        )
+    return loss.num_particles
+
+
+def seed_of(rng_key: Any) -> int | None:
+    """All bits of a JAX key as one number; None stays None."""
+    if rng_key is None:
+        return None
+    try:
+        typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
+        words = np.asarray(jax.random.key_data(rng_key) if typed else rng_key)
+        if words.dtype != np.uint32 or words.ndim != 1:
+            raise TypeError("not one key")
+        return int.from_bytes(words.astype("<u4").tobytes(), "little")
+    except (AttributeError, TypeError):
+        raise TypeError(
+            "rng_key must be None, which takes 256 bits from the operating system, or one key from jax.random.key; "
+            f"got {type(rng_key).__name__}. The number of steps is the plan's and no argument."
+        ) from None
+
+
+def bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Callable, Callable]:
+    """Data for ``fit``, with model and guide as functions of it: settings among the arguments are bound to them."""
+    if not any(isinstance(each, _STATIC) for each in (*args, *kwargs.values())) and not (args and kwargs):
+        return args if args else kwargs, model, guide
+    arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, _STATIC)]
+
+    def bind(function: Callable) -> Callable:
+        @wraps(function, updated=())
+        def called(*records: Any) -> Any:
+            rest = iter(records)
+            given = [each if isinstance(each, _STATIC) else next(rest) for each in args]
+            named = {name: each if isinstance(each, _STATIC) else next(rest) for name, each in kwargs.items()}
+            return function(*given, **named)
+
+        return called
+
+    return tuple(arrays), bind(model), bind(guide)

@@ -1,0 +1,69 @@
+"""Pages say what is there: the tree of the architecture page, and links between pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+_COLUMN = 24  # where names of modules begin in the tree
+
+
+def listed(page: str) -> dict[str, list[str]]:
+    """``{folder: modules}`` of the tree that a page shows."""
+    tree = page.partition("src/dpvi/\n")[2].partition("experiments/")[0]
+    found: dict[str, list[str]] = {}
+    folder = ""
+    for line in tree.splitlines():
+        if not line[2].isspace():
+            folder = line.split()[0].strip("/")
+        if len(line) > _COLUMN and line[_COLUMN - 1].isspace():  # else a folder with a long name and nothing beside it
+            found.setdefault(folder, []).extend(re.split(r",\s*", line[_COLUMN:].split("  ")[0].strip()))
+    return found
+
+
+def there() -> dict[str, list[str]]:
+    """The same, from the folders."""
+    source = REPOSITORY / "src" / "dpvi"
+    found: dict[str, list[str]] = {}
+    for path in sorted(source.rglob("*.py")):
+        if path.stem != "__init__":
+            found.setdefault(path.parent.relative_to(source).as_posix(), []).append(path.stem)
+    return found
+
+
+def differences(page: str) -> list[str]:
+    shown, found = listed(page), there()
+    return [
+        f"{folder}: {name}"
+        for folder in {*shown, *found}
+        for name in {*shown.get(folder, ())} ^ {*found.get(folder, ())}
+    ]
+
+
+def test_the_architecture_page_lists_every_module_and_no_other():
+    page = (REPOSITORY / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    assert differences(page) == []
+    assert all(len(names) == len(set(names)) for names in listed(page).values())
+    assert differences(page.replace("bounded_sum, exchange", "bounded_sum")) == ["mechanism: exchange"]
+    assert differences(page.replace("chacha_kernel", "chacha_core")) != []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    missing = [each for each in targets if "://" not in each and not (page.parent / each).exists()]
+    assert missing == []
+
+
+def test_every_page_is_linked_from_another():
+    linked = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+\.md)", page.read_text(encoding="utf-8"))
+        if "://" not in target
+    }
+    assert [page.name for page in PAGES if page.name != "README.md" and page.resolve() not in linked] == []
