@@ -37,14 +37,14 @@ def record(
     layout: Layout,
     stops: tuple[int, ...] = (),
     frozen: frozenset[int] = frozenset(),
-    every_step: bool = True,
+    for_driver: bool = True,
 ) -> list[Trace]:
     """Feed ``rows`` as a run would: stretches end at ``stops``; those numbered in ``frozen`` do not move."""
     lanes = rows.iterate.shape[0]
     release = rows.noisy_sum.shape[2]
     sizes = Sizes(parameters=SIZES.iterate, queries=SIZES.query, release=release, base=SIZES.query)
     sizes = sizes._replace(counts=int(rows.clip_norm is not None))
-    target = Recorder(layout, sizes, np.float32, lanes, every_step)
+    target = Recorder(layout, sizes, np.float32, lanes, for_driver)
     edges = [0, *stops, layout.num_steps]
     for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
         for chunk, first, last in _pieces(layout, start, stop):
@@ -200,9 +200,17 @@ def test_sums_of_large_models_leave_steps_out(monkeypatch, summed, num_steps, ch
     """Whatever a chunk's length, which follows from the private number of records: the sums are over the same steps."""
     monkeypatch.setattr(recorder, "SUMMED_PARAMETERS", summed)
     rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // chunk)
-    (trace,) = record(rows, layout, every_step=False)
+    (trace,) = record(rows, layout, for_driver=False)
     counted = np.arange(num_steps) % (SIZES.iterate // summed) == 0
     expected = block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, counted)
     assert_sums_equal(trace.blocks, expected)
     (all_of_them,) = record(rows, layout)
     assert all_of_them.blocks.count.sum() == num_steps
+
+
+@pytest.mark.parametrize(("num_steps", "stride"), [(7, 1), (30, 2), (63, 4), (5000, 32)])
+def test_a_short_run_of_a_network_is_not_summed_up_by_its_start(num_steps, stride):
+    parameters = 40 * recorder.SUMMED_PARAMETERS
+    layout = make_layout(num_steps, 2**26, parameters)
+    assert recorder._stride(layout, parameters) == stride
+    assert -(-num_steps // stride) >= min(num_steps, recorder._FEWEST_SUMMED)

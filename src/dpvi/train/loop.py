@@ -22,7 +22,7 @@ from dpvi.train.draws import Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
-from dpvi.train.recorder import Recorder, Totals
+from dpvi.train.recorder import Recorder, Sums
 from dpvi.train.step import Algorithm, Row, State, sizes_of
 
 
@@ -70,7 +70,7 @@ class Run:
         """Take every step of the plan and return one trace per lane; ``progress`` may be a bar of several runs."""
         self._must_be_careful = False  # what a run gives does not depend on those before it
         layout = self.layout
-        recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, every_step=driver is not None)
+        recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed)
         state, streams = self._shared((state, streams))
@@ -185,11 +185,11 @@ class Run:
         """Runs side by side have a query point each."""
         return (*([self.lanes] if self.lanes else []), self.algorithm.model.dimension)
 
-    def _released(self, step: int, state: State, totals: Totals | None, count: int) -> Released:
+    def _released(self, step: int, state: State, totals: Sums | None, count: int) -> Released:
         if totals is None:
             means = tuple(np.full((*state.xi.shape[:-1], size), np.nan) for size in self.sizes.rows)
         else:
-            means = tuple(np.asarray(part) / count for part in (totals.iterate, totals.query, totals.noisy_sum))
+            means = tuple(np.asarray(part) / count for part in totals)
         return Released(step, self.layout.num_steps - step, np.asarray(state.xi), *means)
 
 
@@ -201,15 +201,11 @@ def _segments(stretches: list[tuple[int, int, np.ndarray, np.ndarray]], lane: in
     return Segments(start, stop, *(part if part.ndim == 2 else part[:, lane] for part in (query, sums)))
 
 
-def _add(left: Totals | None, right: Totals) -> Totals:
+def _add(left: Sums | None, right: Sums) -> Sums:
     if left is None:
         return right
     with jax.enable_x64(True):
-        return right._replace(
-            iterate=left.iterate + right.iterate,
-            query=left.query + right.query,
-            noisy_sum=left.noisy_sum + right.noisy_sum,
-        )
+        return Sums(*map(jnp.add, left, right))
 
 
 class Piece(NamedTuple):

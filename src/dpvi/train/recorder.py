@@ -21,7 +21,16 @@ from dpvi.train.chunk import SUMMED_PARAMETERS, Layout
 from dpvi.train.step import Row, Sizes
 
 _MAX_ROW_BYTES, _NETWORK_ROW_BYTES = 2**28, 2**26  # rows of a network show how it moved; no method reads them
+_FEWEST_SUMMED = 8  # steps of a run that are added up, however many parameters there are
 _MAX_CURVATURE_BYTES = 2**27
+
+
+class Sums(NamedTuple):
+    """Sums over all rows that ran; a leading axis of lanes where there are any."""
+
+    iterate: jax.Array
+    query: jax.Array
+    noisy_sum: jax.Array
 
 
 class Totals(NamedTuple):
@@ -29,9 +38,7 @@ class Totals(NamedTuple):
 
     blocks: BlockSums
     curvature: CurvatureSums | None
-    iterate: jax.Array  # Σ over all rows, for drivers
-    query: jax.Array
-    noisy_sum: jax.Array
+    everything: Sums | None  # for drivers
 
 
 def _added(values: jax.Array) -> jax.Array:
@@ -47,8 +54,19 @@ def _added(values: jax.Array) -> jax.Array:
     return values[:, 0]
 
 
-def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wants_curvature: bool, stride: int) -> Totals:
+class Wanted(NamedTuple):
+    """Which sums are made; the others cost nothing."""
+
+    blocks_per_chunk: int
+    curvature: bool
+    everything: bool
+    lanes: bool
+    stride: int  # of steps that are added up
+
+
+def _totals(rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> Totals:
     """Float64 sums over one lane of rows ``start`` to ``stop``, those whose step is a multiple of ``stride``."""
+    num_blocks, stride = wanted.blocks_per_chunk, wanted.stride
     length = rows.iterate.shape[0]
     index = -base % stride + stride * jnp.arange(-(-length // stride))
     mask = ((index >= start) & (index < stop)).astype(jnp.float64)
@@ -76,23 +94,28 @@ def _totals(rows: Row, base: int, start: int, stop: int, num_blocks: int, wants_
         return jnp.einsum("bti,btj->bij", left, right)
 
     curvature = None
-    if wants_curvature:
+    if wanted.curvature:
         first_order = (blocks.count, blocks.phi, blocks.gradient, blocks.gradient_squared)
         curvature = CurvatureSums(*first_order, products(phi, phi), products(gradient, phi))
-    return Totals(blocks, curvature, *(_added(part[None])[0] for part in (phi, query, noisy)))
+    everything = Sums(*(_added(part[None])[0] for part in (phi, query, noisy))) if wanted.everything else None
+    return Totals(blocks, curvature, everything)
 
 
-@partial(jax.jit, static_argnames=("num_blocks", "wants_curvature", "lanes", "stride"))
-def _all_totals(
-    rows: Row, base: int, start: int, stop: int, num_blocks: int, wants_curvature: bool, lanes: bool, stride: int
-) -> Totals:
+@partial(jax.jit, static_argnames="wanted")
+def _all_totals(rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> Totals:
     def totals(rows: Row) -> Totals:
-        return _totals(rows, base, start, stop, num_blocks, wants_curvature, stride)
+        return _totals(rows, base, start, stop, wanted)
 
-    return jax.vmap(totals)(rows) if lanes else totals(rows)
+    return jax.vmap(totals)(rows) if wanted.lanes else totals(rows)
 
 
 _add = jax.jit(partial(jax.tree.map, jnp.add))
+
+
+@partial(jax.jit, static_argnames="wanted", donate_argnums=0)
+def _added_to(before: Totals, rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> Totals:
+    """``before`` with the totals of more rows, in its own memory: fresh memory for a network's sums takes longer."""
+    return jax.tree.map(jnp.add, before, _all_totals(rows, base, start, stop, wanted))
 
 
 @partial(jax.jit, static_argnames="thinning")
@@ -150,7 +173,7 @@ def _stride(layout: Layout, num_parameters: int) -> int:
     Which steps are in a sum shows in the trace, so it must not depend on the length of chunks, which depends on the
     number of records.
     """
-    wanted, stride = num_parameters // SUMMED_PARAMETERS, 1
+    wanted, stride = min(num_parameters // SUMMED_PARAMETERS, layout.num_steps // _FEWEST_SUMMED), 1
     while 2 * stride <= wanted and layout.block_length % (2 * stride) == 0:
         stride *= 2
     return stride
@@ -159,13 +182,12 @@ def _stride(layout: Layout, num_parameters: int) -> int:
 class Recorder:
     """Collects chunks in order; :meth:`traces` gives one trace per lane."""
 
-    def __init__(self, layout: Layout, sizes: Sizes, dtype: Any, lanes: int | None, every_step: bool = True) -> None:
+    def __init__(self, layout: Layout, sizes: Sizes, dtype: Any, lanes: int | None, for_driver: bool = True) -> None:
         """``lanes`` is None for a single run, whose arrays have no lane axis.
 
-        Without ``every_step``, sums of models with many parameters may leave steps out.
+        A driver is given the totals of what it asked for; without one, sums of networks may leave steps out.
         """
         self.layout = layout
-        self._stride = 1 if every_step else _stride(layout, sizes.parameters)
         self.lanes = lanes
         self.num_lanes = num_lanes = lanes or 1
         stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_steps * num_lanes
@@ -176,7 +198,13 @@ class Recorder:
             np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
         )
         self._clip_norms = np.zeros((num_lanes, layout.num_steps), dtype) if sizes.counts else None
-        self._wants_curvature = sizes.release == sizes.parameters <= MAX_CURVATURE_DIMENSION
+        self._wanted = Wanted(
+            blocks_per_chunk=layout.blocks_per_chunk,
+            curvature=sizes.release == sizes.parameters <= MAX_CURVATURE_DIMENSION,
+            everything=for_driver,
+            lanes=lanes is not None,
+            stride=1 if for_driver else _stride(layout, sizes.parameters),
+        )
         self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * sizes.parameters**2)
         self._blocks: BlockSums | None = None
         self._open: Totals | None = None  # sums of blocks that still grow
@@ -184,29 +212,38 @@ class Recorder:
         self._open_block = 0
         self._coming: _Coming | None = None
 
-    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Totals | None:
-        """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device."""
+    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Sums | None:
+        """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device.
+
+        Returns their sums for a driver.
+        """
         base = chunk * self.layout.chunk_length
         self._store_rows()
         self._send_rows(rows, base, start, stop)
-        totals = None
-        if -(base + start) % self._stride < stop - start:  # some step here is added up
-            totals = self._sum(rows, base, start, stop, moving)
+        sums = None
+        if -(base + start) % self._wanted.stride < stop - start:  # some step here is added up
+            sums = self._sum(rows, base, start, stop, moving)
         step = base + stop
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
         if block_ends or step == self.layout.num_steps:
             # fetched one chunk later: by then the device has finished it, and nobody has to wait
             self._fetch()
             self._closed, self._open = _sent(self._open), None
-        return totals
+        return sums
 
-    def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Totals:
+    def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Sums | None:
+        arguments = (rows, base, start, stop, self._wanted)
         with jax.enable_x64(True):
-            blocks, lanes = self.layout.blocks_per_chunk, self.lanes is not None
-            totals = _all_totals(rows, base, start, stop, blocks, self._wants_curvature, lanes, self._stride)
+            if not self._wanted.everything:
+                if self._open is None:
+                    empty = jax.eval_shape(partial(_all_totals, wanted=self._wanted), *arguments[:-1])
+                    self._open = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), empty)
+                self._open = _added_to(self._open, *arguments)
+                return None
+            totals = _all_totals(*arguments)
             kept = totals if moving else _motionless(totals)
             self._open = kept if self._open is None else _add(self._open, kept)
-        return totals
+        return totals.everything
 
     def _send_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
         """Start moving rows to the host, thinned so that a large model's do not all cross; the next call stores them.
