@@ -25,6 +25,8 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step.py --output benchmarks/results/step.json
 	$(BIN)/python benchmarks/scaling.py --output benchmarks/results/scaling.json
+	$(BIN)/python benchmarks/many.py --output benchmarks/results/many.json
+	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
 	$(BIN)/python benchmarks/ghost_clipping.py --output benchmarks/results/ghost_clipping.json
 
