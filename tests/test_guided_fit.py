@@ -20,6 +20,7 @@ from dpvi.core.validation import FallbackWarning
 from dpvi.families.guide import GuideFamily
 from dpvi.fitting import run_within_memory
 from dpvi.gradients.guided import Guided
+from dpvi.posterior import guided
 from dpvi.posterior.guided import GuidePosterior
 from dpvi.train import recorder
 
@@ -112,6 +113,15 @@ def test_rows_too_many_to_keep_are_thinned_and_the_posterior_stays(monkeypatch):
     assert thinned.trace.thinning == 2
     np.testing.assert_array_equal(thinned.trace.iterates, whole.trace.iterates[::2])
     assert thinned.posterior().params == whole.posterior().params
+
+
+def test_the_weights_of_a_network_are_averaged_over_one_end_of_the_run(fitted_mean, monkeypatch):
+    monkeypatch.setattr(guided, "_NETWORK", 1)
+    params, iterates = fitted_mean.posterior().params, fitted_mean.trace.iterates
+    assert fitted_mean.trace.block_length == 1
+    np.testing.assert_allclose(params["location"], iterates[-3:, 0].mean(), rtol=1e-6)  # an eighth of 20 steps, or more
+    np.testing.assert_allclose(fitted_mean.posterior("last").params["location"], fitted_mean.trace.final[0])
+    assert abs(params["location"] - iterates[:, 0].mean()) > 1e-3  # the wrong answer: where it came from counts, too
 
 
 def test_a_result_reloads_without_data(fitted_vae, tmp_path):

@@ -20,6 +20,7 @@ from dpvi.posterior.posterior import Posterior, Summary, given_or_fresh_key
 from dpvi.posterior.tail import converged_tail
 
 METHODS = ("average", "last")
+_NETWORK = 2**16  # parameters
 
 
 class GuideDistribution:
@@ -108,11 +109,11 @@ def guided_posterior(
     trace, family, model, guarantee
         Of the run.
     method
-        ``"average"``: each entry of ξ averaged over its converged tail; ``"last"``: the last iterate as it is.
+        ``"average"``: each entry of ξ averaged over its converged tail, or, of a network with 65,536 parameters or
+        more, all of them over the same end of the run; ``"last"``: the last iterate as it is.
     slope_threshold
-        Largest drift over a tail, in standard deviations of the parameter over that tail. Parameters of networks have
-        no unit of their own, and of thousands some always drift: those are averaged over the last twentieth of the run,
-        or over its last block where blocks are longer, as they are of networks: a quarter at most.
+        Largest drift over a tail, in standard deviations of the parameter over that tail: parameters of guides have
+        no unit of their own. Those that drift more are averaged over the last twentieth of the run.
     """
     if method not in METHODS:
         raise ValueError(
@@ -120,6 +121,17 @@ def guided_posterior(
             "by the privacy noise; use method='average', the default, or 'last', or fit without a guide."
         )
     assert family.bound is model
-    xi = converged_tail(trace, slope_threshold, relative=True).mean if method == "average" else trace.final
+    xi = _averaged(trace, slope_threshold) if method == "average" else trace.final
     point = jnp.asarray(np.asarray(xi).astype(trace.final.dtype))
     return GuidePosterior(GuideDistribution(family, point), model, method, guarantee)
+
+
+def _averaged(trace: Trace, slope_threshold: float) -> np.ndarray:
+    if trace.final.size < _NETWORK:
+        return converged_tail(trace, slope_threshold, relative=True).mean
+    # What a network learns is a drift of many weights, each of them small beside its own noise: tails that look flat,
+    # taken one by one, reach back to where it knew less. So all take the last blocks with an eighth of the steps.
+    blocks = trace.blocks
+    until_the_end = blocks.count[::-1].cumsum()[::-1]
+    start = int(np.flatnonzero(until_the_end >= until_the_end[0] / 8)[-1])
+    return blocks.phi[start:].sum(axis=0) / until_the_end[start]
