@@ -46,9 +46,11 @@ def clipped_sum(z: jax.Array, x: jax.Array, y: jax.Array, mask: jax.Array, clip_
     return jnp.where(mask, jnp.minimum(1.0, clip_norm / norm), 0.0) @ scores
 
 
-@functools.cache
-def compiled(problem: Problem, num_steps: int, score: str) -> Any:
-    """``fit(key) -> (final state, (location, scale, query point, noisy sum) per step)``, jitted."""
+def make_fit(problem: Problem, num_steps: int, score: str, draws: str = "ahead") -> Any:
+    """``fit(key, x, y) -> (final state, (location, scale, query point, noisy sum) per step)``.
+
+    ``draws`` says where random numbers come from: ``ahead`` of the scan, or ``inside`` of it.
+    """
     optimizer = optax.adam(problem.learning_rate)
     noise_scale = problem.noise_multiplier * problem.clip_norm
 
@@ -58,9 +60,9 @@ def compiled(problem: Problem, num_steps: int, score: str) -> Any:
         return (*poisson_batch(batch_key, problem), base, noise)
 
     def fit(key: jax.Array, x: jax.Array, y: jax.Array) -> Any:
-        def step(state: Any, drawn: tuple[jax.Array, ...]) -> tuple[Any, tuple[jax.Array, ...]]:
+        def step(state: Any, drawn: Any) -> tuple[Any, tuple[jax.Array, ...]]:
             (location, raw_scale), optimizer_state = state
-            index, mask, base, noise = drawn
+            index, mask, base, noise = draw(drawn) if draws == "inside" else drawn
             scale, slope = jax.nn.softplus(raw_scale), jax.nn.sigmoid(raw_scale)
             z = location + scale * base
             noisy_sum = clipped_sum(z, x[index], y[index], mask, problem.clip_norm, score) + noise_scale * noise
@@ -71,10 +73,16 @@ def compiled(problem: Problem, num_steps: int, score: str) -> Any:
             return (parameters, optimizer_state), (location, raw_scale, z, noisy_sum)
 
         parameters = (jnp.zeros(problem.dimension), jnp.full(problem.dimension, FIRST_SCALE))
-        drawn = jax.vmap(draw)(jax.random.split(key, num_steps))
+        keys = jax.random.split(key, num_steps)
+        drawn = keys if draws == "inside" else jax.vmap(draw)(keys)
         return jax.lax.scan(step, (parameters, optimizer.init(parameters)), drawn)
 
-    return jax.jit(fit)
+    return fit
+
+
+@functools.cache
+def compiled(problem: Problem, num_steps: int, score: str) -> Any:
+    return jax.jit(make_fit(problem, num_steps, score))
 
 
 @functools.cache
