@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import dpvi
 from dpvi.fitting import start
@@ -75,7 +75,7 @@ def private(problem: Problem, settings: Settings, plan: dpvi.Plan) -> Callable[[
 def svi(settings: Settings) -> SVI:
     """NumPyro's own inference with the same network and optimiser."""
     parts = (partial(part, **network_sizes(settings)) for part in (model, guide))
-    return SVI(*parts, optax.adam(settings.learning_rate), Trace_ELBO())
+    return SVI(*parts, optax.adam(settings.learning_rate), TraceMeanField_ELBO())
 
 
 def not_private(problem: Problem, settings: Settings) -> Callable[[int], Trained]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -113,27 +113,37 @@ class Run:
         step whether to go on. Pieces of chunks need the other program, so it pays where nearly all chunks are whole.
 
         The quick program leaves a non-finite row behind where it met a non-finite release. Nothing of that is kept: the
-        same steps are taken again, with the same randomness, by the careful program, as are all that follow.
+        same steps are taken again, with the same randomness, by the careful program, as are all that follow. It is
+        looked for when the next piece is under way, so that the device need not wait.
         """
-        done = None
+        before: _Begun | None = None
         for piece in pieces:
             draws, complete, batch = ahead[piece.chunk]
             draws = self._shared(draws)._replace(batch=batch)
             base = piece.chunk * self.layout.chunk_length
             whole = counted and piece.last - piece.first == self.layout.chunk_length
-            programs = self._whole if whole else self._chunks
-            arguments = (state, records, streams, draws, base, query, *(() if whole else piece[1:]))
+            arguments = (records, streams, draws, base, query, *(() if whole else piece[1:]))
             careful = self._must_be_careful or not np.all(np.asarray(complete))
-            ran = programs[careful](*arguments)
-            if done is not None:
-                yield done
-            if not careful and not np.all(np.asarray(ran.finite)):
-                self._must_be_careful = True
-                ran = programs[True](*arguments)
-            rows = ran.rows if self._record_mesh is None else read_here(ran.rows)
-            state, done = ran.state, (ran.state, rows, piece)
-        if done is not None:
-            yield done
+            begun = _begin(piece, self._whole if whole else self._chunks, state, arguments, careful)
+            if before is not None:
+                settled = self._settled(before)
+                if settled is not before:  # what was begun after it began in the wrong place
+                    begun = begun.again(settled.ran.state)
+                yield self._handed_out(settled)
+            before, state = begun, begun.ran.state
+        if before is not None:
+            yield self._handed_out(self._settled(before))
+
+    def _settled(self, begun: _Begun) -> _Begun:
+        """A piece whose rows are as they should be: the same one, or the same steps taken with care."""
+        if begun.careful or np.all(np.asarray(begun.ran.finite)):
+            return begun
+        self._must_be_careful = True
+        return begun.again(begun.state)
+
+    def _handed_out(self, begun: _Begun) -> tuple[State, Row, Piece]:
+        state, rows, _ = begun.ran
+        return state, rows if self._record_mesh is None else read_here(rows), begun.piece
 
     def program(self, records: Any, streams: Streams, state: State) -> str:
         """What is compiled for a chunk of steps, as text: sizes, model, estimator and optimiser are in it."""
@@ -223,6 +233,31 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
         last = min(layout.chunk_length, stop - chunk * layout.chunk_length)
         yield Piece(chunk, first, last)
         start = chunk * layout.chunk_length + last
+
+
+class _Begun(NamedTuple):
+    """A piece that runs, or has run."""
+
+    piece: Piece
+    programs: Mapping[bool, Callable[..., Ran]]  # quick and careful
+    state: State  # before it
+    arguments: tuple[Any, ...]
+    careful: bool
+    ran: Ran
+
+    def again(self, state: State) -> _Begun:
+        """The same piece from ``state``, with care."""
+        return _begin(self.piece, self.programs, state, self.arguments, careful=True)
+
+
+def _begin(
+    piece: Piece,
+    programs: Mapping[bool, Callable[..., Ran]],
+    state: State,
+    arguments: tuple[Any, ...],
+    careful: bool,
+) -> _Begun:
+    return _Begun(piece, programs, state, arguments, careful, programs[careful](state, *arguments))
 
 
 class _Ahead:
