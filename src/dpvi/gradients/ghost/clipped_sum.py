@@ -26,7 +26,7 @@ from jax.flatten_util import ravel_pytree
 from dpvi.core.clip import clip_ratio
 from dpvi.gradients.ghost.analysis import analyse
 from dpvi.gradients.ghost.microbatch import in_microbatches
-from dpvi.gradients.ghost.parts import Part, assemble, parts_of
+from dpvi.gradients.ghost.parts import Part, assemble, parts_of, side_by_side
 from dpvi.gradients.ghost.replay import Taps, evaluate, flatten, zero_taps
 from dpvi.mechanism.bounded_sum import Clipped, TwoFold, centred_count
 from dpvi.mechanism.layers import Layers
@@ -168,9 +168,9 @@ def _clip_and_add(
     factor, worst = jnp.minimum(ratio, 1.0), jnp.min(ratio, axis=1)
     usable = worst > 0
     weights = jnp.where((included & usable)[:, None], factor, 0)
-    pieces = [
-        (part.positions, part.weighted_sum(weights[:, layer], usable))
-        for part, layer in zip(parts, layers, strict=True)
-    ]
+    pieces = []
+    for layer in range(len(clip_norms)):
+        own = [part for part, owner in zip(parts, layers, strict=True) if owner == layer]
+        pieces += [(part.positions, part.weighted_sum(weights[:, layer], usable)) for part in side_by_side(own)]
     total = assemble(pieces, vector.size, vector.dtype)
     return Clipped(TwoFold(total, jnp.zeros_like(total)), centred_count(worst, included))
