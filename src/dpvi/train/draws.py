@@ -15,7 +15,11 @@ import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
 from dpvi.data.sharding import Shards, one_window_is_enough
-from dpvi.mechanism.rng import Streams, step_normals, step_words
+from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, step_normals, step_words
+from dpvi.train.lanes import in_parts
+
+_WORD_BYTES = 4
+_CACHE_BYTES = 2**20  # of words of lanes side by side that are drawn at a time
 
 
 class Draws(NamedTuple):
@@ -34,11 +38,11 @@ def make_draws(
     dtype: jnp.dtype,
     shards: Shards | None = None,
 ) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
-    """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
+    """A function (streams, steps) -> (draws, whether one pass is enough for each); call it in 64-bit mode."""
 
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         sampled, complete = _sampled(sampler, streams.sampling, steps, shards)
-        noise = step_normals(streams.noise, steps, noise_size, dtype)
+        noise = _noise(streams.noise, steps, noise_size, dtype)
         return Draws(sampled, noise, _etas(streams.model, steps, eta_shape, dtype)), complete
 
     return draw
@@ -47,15 +51,32 @@ def make_draws(
 def _sampled(
     sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, shards: Shards | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Positions, ([lanes,] steps, slots), and whether they are all of every step's."""
-    # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
+    """Positions, ([lanes,] steps, slots), and whether they are all of every step's, ([lanes])."""
     if sampler.takes_all:
-        return jnp.zeros((*stream.shape, len(steps), 0), jnp.int32), jnp.asarray(True)
+        return jnp.zeros((*stream.shape, len(steps), 0), jnp.int32), jnp.ones(stream.shape, bool)
+    if stream.ndim:
+        # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
+        size = _WORD_BYTES * (sampler.words_per_pass + sampler.physical_size) * len(steps)
+        return in_parts(lambda part: _first_pass(sampler, part, steps), (stream,), size, _CACHE_BYTES)
+    return _first_pass(sampler, stream, steps, shards)
+
+
+def _first_pass(
+    sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, shards: Shards | None = None
+) -> tuple[jax.Array, jax.Array]:
     sampled = positions(sampler, _pass_words(sampler, stream, steps, 0), jnp.zeros((), jnp.int32))
-    complete = jnp.all(is_complete(sampler, sampled[-1]))
+    complete = jnp.all(is_complete(sampler, sampled[-1]), axis=-1)
     if shards is not None:  # known of every device on each of them, so that all run the same program
         complete = complete & one_window_is_enough(shards, sampled)
     return jnp.moveaxis(sampled, 0, -1), complete
+
+
+def _noise(stream: jax.Array, steps: jax.Array, num_normals: int, dtype: jnp.dtype) -> jax.Array:
+    """Standard normals for the mechanism, ([lanes,] steps, num_normals)."""
+    if not stream.ndim:
+        return step_normals(stream, steps, num_normals, dtype)
+    size = 4 * _WORD_BYTES * min(num_normals, NORMALS_PER_PART) * len(steps)
+    return in_parts(lambda part: step_normals(part, steps, num_normals, dtype), (stream,), size, _CACHE_BYTES)
 
 
 def _etas(stream: jax.Array, steps: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
@@ -107,7 +128,7 @@ def _compiled_positions(sampler: _Same) -> Callable[[jax.Array, Any], tuple[jax.
     return jax.jit(partial(_sampled, sampler.value))
 
 
-_compiled_noise = jax.jit(step_normals, static_argnums=(2, 3))
+_compiled_noise = jax.jit(_noise, static_argnums=(2, 3))
 _compiled_etas = jax.jit(_etas, static_argnums=(2, 3))
 
 

@@ -17,10 +17,11 @@ from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
-from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, on_host
+from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
 from dpvi.train.draws import Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
+from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Sums
 from dpvi.train.step import Algorithm, Row, State, sizes_of
@@ -45,12 +46,12 @@ class Run:
         rows = 2 * sizes.parameters + sizes.queries + 2 * sizes.release  # noise included
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
         bytes_per_step = 4 * (making + rows) * (lanes or 1) + read
-        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making * (lanes or 1))
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
-            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, 0, None, None)) for k, chunk in chunks.items()}
+            chunks = {careful: side_by_side(chunk, algorithm) for careful, chunk in chunks.items()}
         if mesh is not None and lanes is not None:
             apart = {careful: lanes_apart(chunk, make_draws(*drawn), mesh) for careful, chunk in chunks.items()}
             chunks = {careful: chunk for careful, (chunk, _) in apart.items()}
