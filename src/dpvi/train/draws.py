@@ -7,6 +7,7 @@ Inside the loop a cipher would cost half a step; over a whole chunk at once it r
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -102,9 +103,34 @@ class _Same:
         return id(self.value)
 
 
+@dataclass(frozen=True, eq=False)
+class CompiledDraws:
+    """:func:`make_draws` as compiled programs, a few of which other runs share."""
+
+    positions: Any
+    noise_size: int
+    eta_shape: tuple[int, int]
+    dtype: jnp.dtype
+
+    def __call__(self, streams: Streams, steps: Any) -> tuple[Draws, jax.Array]:
+        (found, complete), noise, eta = (program(*arguments) for program, arguments in self._calls(streams, steps))
+        return Draws(found, noise, eta), complete
+
+    def lowered(self, streams: Streams, steps: Any) -> list[jax.stages.Lowered]:
+        """The programs as they are before they are compiled."""
+        return [program.lower(*arguments) for program, arguments in self._calls(streams, steps)]
+
+    def _calls(self, streams: Streams, steps: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+        return [
+            (self.positions, (streams.sampling, steps)),
+            (_compiled_noise, (streams.noise, steps, self.noise_size, self.dtype)),
+            (_compiled_etas, (streams.model, steps, self.eta_shape, self.dtype)),
+        ]
+
+
 def compiled_draws(
     sampler: PoissonSampler, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
-) -> Callable[[Streams, Any], tuple[Draws, jax.Array]]:
+) -> CompiledDraws:
     """:func:`make_draws`, compiled: the same programs for the same arguments, so that other runs need not compile them.
 
     The cipher and the sampler take several times as long to compile as the steps of a small model, and they know
@@ -113,14 +139,7 @@ def compiled_draws(
     :func:`~dpvi.data.sampling.poisson_sampler` gives the same sampler for the same numbers. The programs of a few
     samplers are kept.
     """
-    sampled = _compiled_positions(_Same(sampler))
-
-    def draw(streams: Streams, steps: Any) -> tuple[Draws, jax.Array]:
-        found, complete = sampled(streams.sampling, steps)
-        noise = _compiled_noise(streams.noise, steps, noise_size, jnp.dtype(dtype))
-        return Draws(found, noise, _compiled_etas(streams.model, steps, eta_shape, jnp.dtype(dtype))), complete
-
-    return draw
+    return CompiledDraws(_compiled_positions(_Same(sampler)), noise_size, eta_shape, jnp.dtype(dtype))
 
 
 @lru_cache(maxsize=8)

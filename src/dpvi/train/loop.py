@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from scipy.special import bdtrc
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
@@ -18,7 +20,7 @@ from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
-from dpvi.train.draws import Draws, compiled_draws, make_draws
+from dpvi.train.draws import CompiledDraws, Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
 from dpvi.train.lanes import on_host
@@ -73,6 +75,8 @@ class Run:
         layout = self.layout
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
+        if isinstance(self._draw, CompiledDraws):
+            self._compile(self._draw, records, streams, state, moving=driver is None)
         ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed)
         state, streams = self._shared((state, streams))
         with (
@@ -135,6 +139,29 @@ class Run:
             state, done = ran.state, (ran.state, rows, piece)
         if done is not None:
             yield done
+
+    def _compile(self, draw: CompiledDraws, records: Any, streams: Streams, state: State, moving: bool) -> None:
+        """Compile what the run will need, program beside program; one after the other takes longer.
+
+        Calls find what is compiled here: the cache of a program is filled by ``lower(...).compile()``, too.
+        """
+        with jax.enable_x64(True):
+            steps = np.arange(self.layout.chunk_length, dtype=np.uint32)
+            lowered = draw.lowered(streams, steps)
+            draws, _ = jax.eval_shape(draw, streams, steps)
+        if moving and self.algorithm.feed is None and on_host():
+            arguments = (state, records, streams, draws, 0, None, 0, 1)
+            lowered += [self._chunks[careful].lower(*arguments) for careful in self._expected_programs()]
+        with ThreadPoolExecutor(len(lowered)) as pool:
+            list(pool.map(jax.stages.Lowered.compile, lowered))
+
+    def _expected_programs(self) -> list[bool]:
+        """Which of the quick (False) and the careful program (True) some chunk will most likely run."""
+        sampler, plan = self.algorithm.sampler, self.algorithm.plan
+        # draws of a step that outgrow the physical batch, expected over all lanes
+        larger = bdtrc(sampler.physical_size, sampler.num_records, plan.sampling_rate) * (self.lanes or 1)
+        quick, careful = larger * self.layout.chunk_length < 3, larger * self.layout.num_steps > 1
+        return [program for program, expected in ((False, quick), (True, careful)) if expected]
 
     def program(self, records: Any, streams: Streams, state: State) -> str:
         """What is compiled for a chunk of steps, as text: sizes, model, estimator and optimiser are in it."""
