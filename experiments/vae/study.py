@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.train import chunk
+from dpvi.train import chunk, lanes
 from experiments.vae.batches import step_memory, step_seconds
 from experiments.vae.contestants import Trained, make_plan, not_private, private
 from experiments.vae.problem import Problem, load, loss_on_test_images, simulated
@@ -78,7 +78,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 @contextmanager
 def chunk_megabytes(size: int | None) -> Iterator[None]:
     """Memory that the draws and rows of a chunk of steps may take, where the library's bound is to be varied."""
-    name = "_CHUNK_BYTES" if chunk.on_host() else "_ACCELERATOR_CHUNK_BYTES"
+    name = "_CHUNK_BYTES" if lanes.on_host() else "_ACCELERATOR_CHUNK_BYTES"
     usual = getattr(chunk, name)
     setattr(chunk, name, usual if size is None else size * 2**20)
     try:

@@ -110,6 +110,13 @@ def _all_totals(rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> 
     return jax.vmap(totals)(rows) if wanted.lanes else totals(rows)
 
 
+@partial(jax.jit, static_argnames="wanted")
+def _no_totals(rows: Row, wanted: Wanted) -> Totals:
+    """Zeros in the shape of the totals of ``rows``."""
+    shapes = jax.eval_shape(partial(_all_totals, wanted=wanted), rows, 0, 0, 0)
+    return jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), shapes)
+
+
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 
 
@@ -231,10 +238,7 @@ class Recorder:
         arguments = (rows, base, start, stop, self._wanted)
         with jax.enable_x64(True):
             if not self._wanted.everything:
-                if self._open is None:
-                    empty = jax.eval_shape(partial(_all_totals, wanted=self._wanted), *arguments[:-1])
-                    self._open = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), empty)
-                self._open = _added_to(self._open, *arguments)
+                self._open = _added_to(self._open or _no_totals(rows, self._wanted), *arguments)
                 return None
             totals = _all_totals(*arguments)
             kept = totals if moving else _motionless(totals)
