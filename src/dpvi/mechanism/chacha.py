@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -106,8 +107,8 @@ def _in_tiles(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int
 
     def put(index: jax.Array, blocks: jax.Array) -> jax.Array:
         made = tile(*(jax.lax.dynamic_index_in_dim(w, index, keepdims=False) if w.ndim else w for w in words))
-        made = set_xla_metadata(made, xla_cpu_small_call="true", inlineable="false")
-        return jax.lax.dynamic_update_slice_in_dim(blocks, made, index * _TILE, axis=1)
+        marked: Any = set_xla_metadata(made, xla_cpu_small_call="true", inlineable="false")
+        return jax.lax.dynamic_update_slice_in_dim(blocks, marked, index * _TILE, axis=1)
 
     blocks = jax.lax.fori_loop(0, num_tiles, put, jnp.zeros((BLOCK_WORDS, num_tiles * _TILE), jnp.uint32))
     return blocks[:, : counters.size].reshape(BLOCK_WORDS, *counters.shape)
