@@ -11,7 +11,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro.infer import Predictive, Trace_ELBO, TraceGraph_ELBO
+from numpyro.infer import Predictive, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from support.guide_models import mean, mean_guide
 from support.small_models import private_plan
@@ -19,7 +19,8 @@ from support.small_models import private_plan
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.dpsvi import DPSVI
-from dpvi.svi_arguments import as_optax
+from dpvi.gradients.guided import Guided
+from dpvi.svi_arguments import as_optax, estimator_of
 
 Y = np.random.default_rng(2).normal(0.5, 1.0, 97)
 NUM_STEPS = 6
@@ -161,6 +162,16 @@ def test_nothing_without_noise_is_in_the_state_and_nothing_tells_the_number_of_r
         assert 97 not in np.shape(leaf)
         assert not np.any(np.isclose(np.asarray(leaf, float), 97.0))
     assert sorted(type(states[0])._fields) == ["clip_norm", "optimizer_state", "step", "xi"]
+
+
+def test_a_loss_says_how_divergences_are_taken():
+    expected = {
+        None: (1, True),
+        Trace_ELBO(num_particles=3): (3, False),
+        TraceMeanField_ELBO(num_particles=2): (2, True),
+    }
+    for loss, (num_draws, closed_form) in expected.items():
+        assert estimator_of(loss) == Guided(num_draws, closed_form)
 
 
 def test_bad_settings_are_refused():

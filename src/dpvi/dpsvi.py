@@ -20,12 +20,11 @@ from jax.core import Tracer
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure
 from dpvi.fitting import make_result, run_within_memory, start
-from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
 from dpvi.preparation import prepare
-from dpvi.svi_arguments import as_optax, bound, num_particles, seed_of
+from dpvi.svi_arguments import as_optax, bound, estimator_of, seed_of
 from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
@@ -89,7 +88,8 @@ class DPSVI:
     optim
         An optax or a NumPyro optimiser. It sees the gradient of the negative ELBO, summed over records.
     loss
-        None or ``Trace_ELBO(num_particles=K)``, which sets the number of draws per step.
+        ``TraceMeanField_ELBO(num_particles=K)`` takes the divergence of a record's own latents in closed form where
+        NumPyro has one, ``Trace_ELBO(num_particles=K)`` at the draw; K draws per step. None is the former with one.
     plan
         From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
     static_kwargs
@@ -128,7 +128,7 @@ class DPSVI:
         self._model = partial(model, **static_kwargs) if static_kwargs else model
         self._guide = partial(guide, **static_kwargs) if static_kwargs else guide
         self._optimizer = as_optax(optim)
-        self._estimator = Guided(num_particles(loss))
+        self._estimator = estimator_of(loss)
         self._prepared: _Prepared | None = None
         self._begun = False
         self._next_step = 0
@@ -253,11 +253,13 @@ class DPSVI:
             )
         guided = self._guided()
         records, _ = as_records(bound(self._model, self._guide, args, kwargs)[0])
-        draws = self._estimator.num_draws
+        draws, closed = self._estimator.num_draws, self._estimator.closed_form
         eta = jax.random.normal(jax.random.key(state.step), (draws, guided.num_base), state.xi.dtype)
 
         def elbo(seed: jax.Array) -> jax.Array:
-            terms = jax.vmap(lambda record: guided.term(state.xi, seed, guided.own_key(seed, record), record))(records)
+            terms = jax.vmap(lambda record: guided.term(state.xi, seed, guided.own_key(seed, record), record, closed))(
+                records
+            )
             return jnp.sum(terms) + guided.record_free(state.xi, seed)
 
         return -float(jnp.mean(jax.jit(jax.vmap(elbo))(eta)))

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpyro.infer import Trace_ELBO
+from numpyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from numpyro.optim import Minimize, _NumPyroOptim
+
+from dpvi.gradients.guided import Guided
 
 _STATIC = (bool, int, float, str, bytes, type(None))
 
@@ -35,16 +37,16 @@ def as_optax(optim: Any) -> optax.GradientTransformation:
     return optax.GradientTransformation(optim.init, cast(Any, update))
 
 
-def num_particles(loss: Any) -> int:
-    """Draws per step that a loss asks for."""
+def estimator_of(loss: Any) -> Guided:
+    """The gradient of a loss: its draws per step, and whether divergences are drawn or in closed form."""
     if loss is None:
-        return 1
-    if type(loss) is not Trace_ELBO:
+        return Guided()
+    if type(loss) not in (Trace_ELBO, TraceMeanField_ELBO):
         raise TypeError(
-            f"DPSVI maximises the ELBO by gradients of per-record terms; loss must be None or Trace_ELBO(), "
-            f"got {type(loss).__name__}."
+            "DPSVI maximises the ELBO by gradients of per-record terms; loss must be None, TraceMeanField_ELBO() or "
+            f"Trace_ELBO(), got {type(loss).__name__}."
         )
-    return loss.num_particles
+    return Guided(loss.num_particles, closed_form=type(loss) is TraceMeanField_ELBO)
 
 
 def seed_of(rng_key: Any) -> int | None:

@@ -115,12 +115,49 @@ def test_an_amortised_guide_has_the_gradient_of_numpyros_elbo(x64, subsampling):
             return Trace_ELBO().loss(jax.random.key(0), params, guide_models.vae, guide, records)
 
     expected = -np.asarray(jax.jit(jax.grad(negative_elbo))(xi))
-    step = gradient(Guided(), model, family)
+    step = gradient(Guided(closed_form=False), model, family)
     found = step(xi, eta, records, 1.0)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
     assert np.min(np.std(codes, axis=0)) > 0.3  # records do not share their draws
     doubled = step(xi, eta, records, 0.5)
     assert np.max(np.abs(doubled - expected)) > 1e-2
+
+
+def terms_of_a_record(model, xi, eta, record, num_keys):
+    """Gradients of a record's term over many draws of its own latents: drawn divergences, and closed ones."""
+
+    def gradients(closed_form):
+        def one(key):
+            return jax.grad(lambda xi: model.term(xi, eta, key, record, closed_form))(xi)
+
+        return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(7), num_keys)))
+
+    return gradients(False), gradients(True)
+
+
+def test_a_closed_divergence_has_the_mean_of_the_drawn_one_and_less_noise(x64):
+    model, _, records = guided(guide_models.vae, guide_models.vae_guide, guide_models.PIXELS)
+    xi, eta = nearby(model), seeds()[0]
+    drawn, closed = terms_of_a_record(model, xi, eta, records[0], 4000)
+    difference = drawn - closed
+    error = np.std(difference, axis=0) / np.sqrt(len(difference)) + 1e-12
+    assert np.all(np.abs(np.mean(difference, axis=0)) < 4.5 * error)
+    assert np.sum(np.var(closed, axis=0)) < 0.7 * np.sum(np.var(drawn, axis=0))
+
+    def divergence(xi):  # the named wrong answer: the closed form beside the draw, and not in its place
+        code = model.run(xi, eta, jax.random.key(0), records[:1])[0]["code"]["fn"].base_dist
+        return 0.5 * jnp.sum(code.scale**2 + code.loc**2 - 1 - 2 * jnp.log(code.scale))
+
+    twice = difference + np.asarray(jax.jit(jax.grad(divergence))(xi))
+    assert np.max(np.abs(np.mean(twice, axis=0)) / error) > 20
+
+
+@pytest.mark.parametrize("pair", ["scaled", "another order", "no formula"])
+def test_where_there_is_no_closed_form_divergences_are_drawn(x64, pair):
+    model, _, records = guided(*guide_models.WITHOUT_CLOSED_FORM[pair], guide_models.PIXELS)
+    drawn, closed = terms_of_a_record(model, nearby(model), seeds()[0], records[0], 2)
+    np.testing.assert_array_equal(drawn, closed)
+    assert np.max(np.abs(drawn[0] - drawn[1])) > 1e-3
 
 
 def test_several_draws_are_averaged(x64):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from numpyro import handlers
 from numpyro.distributions import constraints
 
 WIDTH, LATENT = 5, 2
@@ -50,6 +53,30 @@ def subsampled_vae(x):
 
 def subsampled_vae_guide(x):
     _vae_guide(x, numpyro.plate("records", 1000, subsample_size=x.shape[0]))
+
+
+def _two_codes(x, first, second, scale=1.0, tails=dist.Normal):
+    """Two latents of a record, drawn in the order given; the later one is drawn around the earlier."""
+    decoder = _weights("decoder", (2, x.shape[1]))
+    with numpyro.plate("records", x.shape[0]), handlers.scale(scale=scale):
+        one = numpyro.sample(first, tails(0.0, 1.0))
+        other = numpyro.sample(second, tails(one, 1.0))
+        codes = jnp.stack([one, other] if first == "a" else [other, one], axis=-1)
+        numpyro.sample("x", dist.Bernoulli(logits=codes @ decoder).to_event(1), obs=x)
+
+
+def _two_codes_guide(x, scale=1.0):
+    encoder = _weights("encoder", (x.shape[1], 2))
+    with numpyro.plate("records", x.shape[0]), handlers.scale(scale=scale):
+        a = numpyro.sample("a", dist.Normal((x @ encoder)[:, 0], 0.5))
+        numpyro.sample("b", dist.Normal((x @ encoder)[:, 1] + 0.3 * a, 0.5))
+
+
+WITHOUT_CLOSED_FORM = {
+    "scaled": (partial(_two_codes, first="a", second="b", scale=0.5), partial(_two_codes_guide, scale=0.5)),
+    "another order": (partial(_two_codes, first="b", second="a"), _two_codes_guide),
+    "no formula": (partial(_two_codes, first="a", second="b", tails=dist.Laplace), _two_codes_guide),
+}
 
 
 def mean(y):

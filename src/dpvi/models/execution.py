@@ -8,7 +8,7 @@ variables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import jax
@@ -114,12 +114,12 @@ def prior_terms(trace: Mapping[str, dict], plate: str) -> dict[str, jax.Array]:
     return terms
 
 
-def record_log_probs(trace: Mapping[str, dict], plate: str, imputed: Mapping[str, Any]) -> list[tuple[jax.Array, int]]:
+def record_log_probs(trace: Mapping[str, dict], plate: str, left_out: Container[str]) -> list[tuple[jax.Array, int]]:
     """The log-densities inside the record plate, each with the (negative) axis of the records."""
     inside = []
     with jax.numpy_dtype_promotion("standard"):
         for name, message in trace.items():
-            if message["type"] != "sample" or name in imputed:
+            if message["type"] != "sample" or name in left_out:
                 continue
             frame = membership(message, plate)
             if frame is not None:
@@ -132,17 +132,27 @@ def total(log_prob: jax.Array) -> jax.Array:
     return jnp.reshape(log_prob, ()) if jnp.size(log_prob) == 1 else jnp.sum(log_prob)
 
 
+def is_unscaled(message: dict, trace: Mapping[str, dict], plate: str) -> bool:
+    """Whether the density of a site inside the record plate counts once, whatever the plate subsamples."""
+    return _scale(message, _subsample_scale(trace[plate])) is None
+
+
 def _subsample_scale(plate_message: dict) -> float:
     return plate_message["args"][0] / plate_message["value"].shape[0]
+
+
+def _scale(message: dict, divide_by: float) -> Any:
+    """What a log-density is multiplied by, None for one."""
+    if message["scale"] is None:
+        return None
+    # A plate with subsample_size scales by N/B; the batch is drawn outside the model, so one record counts once.
+    scale = message["scale"] / divide_by
+    return None if isinstance(scale, (int, float)) and scale == 1 else scale
 
 
 def _log_prob(message: dict, divide_by: float) -> jax.Array:
     distribution, value = message["fn"], message["value"]
     intermediates = message["intermediates"]
     log_prob = distribution.log_prob(value, intermediates) if intermediates else distribution.log_prob(value)
-    scale = message["scale"]
-    if scale is None:
-        return log_prob
-    # A plate with subsample_size scales by N/B; the batch is drawn outside the model, so one record counts once.
-    scale = scale / divide_by
-    return log_prob if isinstance(scale, (int, float)) and scale == 1 else scale * log_prob
+    scale = _scale(message, divide_by)
+    return log_prob if scale is None else scale * log_prob

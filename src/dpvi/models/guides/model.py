@@ -5,7 +5,8 @@ For parameters ξ of guide q and model p, global latents g drawn once per step a
     record_free(ξ, η)     = log p(g) − log q(g)
     term(ξ, η, key, x_i)  = log p(l_i, x_i | g) − log q(l_i | x_i, g)
 
-so that their sum over records is NumPyro's own one-draw ELBO. η seeds g, ``key`` seeds l_i. What belongs to a record is
+so that their sum over records is NumPyro's own one-draw ELBO. Where log q(l_i) − log p(l_i) has a mean in closed form,
+that takes its place (:mod:`dpvi.models.guides.divergence`). η seeds g, ``key`` seeds l_i. What belongs to a record is
 what lies inside the record plate.
 """
 
@@ -21,6 +22,7 @@ from numpyro.distributions import biject_to
 from dpvi.models import execution
 from dpvi.models.base import Record
 from dpvi.models.guides.discovery import GuidedLayout, discover
+from dpvi.models.guides.divergence import closed_divergences
 from dpvi.models.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
 from dpvi.models.guides.parameters import Parameters
 from dpvi.models.guides.start import starting_values
@@ -97,10 +99,12 @@ class GuidedModel(PlatedModel):
         model_trace = run_model(self.function, batch, parameters, keys, self.record_plate, guide_trace)
         return guide_trace, model_trace
 
-    def term(self, xi: jax.Array, eta: jax.Array, key: jax.Array, record: Record) -> jax.Array:
-        """log p(l_i, x_i | g) − log q(l_i | x_i, g) for one record, a scalar."""
+    def term(
+        self, xi: jax.Array, eta: jax.Array, key: jax.Array, record: Record, closed_form: bool = True
+    ) -> jax.Array:
+        """log p(l_i, x_i | g) − log q(l_i | x_i, g) for one record, a scalar; ``closed_form`` as in :meth:`inside`."""
         batch = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), record)
-        inside = self.inside(*self.run(xi, eta, key, batch))
+        inside = self.inside(*self.run(xi, eta, key, batch), closed_form)
         return _sum([sign * execution.total(log_prob) for sign, log_prob, _ in inside], xi.dtype)
 
     def own_key(self, eta: jax.Array, record: Record) -> jax.Array:
@@ -126,13 +130,21 @@ class GuidedModel(PlatedModel):
         return self._inverse({site.name: values[site.name] for site in self.sites})
 
     def inside(
-        self, guide_trace: Mapping[str, dict], model_trace: Mapping[str, dict]
+        self, guide_trace: Mapping[str, dict], model_trace: Mapping[str, dict], closed_form: bool = True
     ) -> list[tuple[int, jax.Array, int]]:
-        """(sign, log-density, axis of the records) of every site inside the record plates."""
-        terms = [(1, *each) for each in execution.record_log_probs(model_trace, self.record_plate, {})]
-        if self.layout.guide_plate is not None:
-            terms += [(-1, *each) for each in execution.record_log_probs(guide_trace, self.layout.guide_plate, {})]
-        return terms
+        """(sign, log-density, axis of the records) of every site inside the record plates.
+
+        With ``closed_form`` a latent site has KL(q ‖ p) instead of its two log-densities, where there is a formula.
+        """
+        guide_plate = self.layout.guide_plate
+        if guide_plate is None:
+            return [(1, *each) for each in execution.record_log_probs(model_trace, self.record_plate, ())]
+        closed = {}
+        if closed_form:
+            closed = closed_divergences(guide_trace, model_trace, (guide_plate, self.record_plate))
+        modelled = execution.record_log_probs(model_trace, self.record_plate, closed)
+        guided = execution.record_log_probs(guide_trace, guide_plate, closed)
+        return [(1, *each) for each in modelled] + [(-1, *each) for each in [*guided, *closed.values()]]
 
     def outside(self, guide_trace: Mapping[str, dict], model_trace: Mapping[str, dict]) -> dict[str, jax.Array]:
         """The global terms: log p under ``site``, −log q under ``guide of site``."""
