@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.statistics import assert_frequencies, tolerance
 
-from dpvi.mechanism.chacha import _MESSAGE, _random_bits, chacha20, chacha20_blocks, chacha20_messages
+from dpvi.mechanism.chacha import _MESSAGE, _TILE, _random_bits, chacha20, chacha20_blocks, chacha20_messages
 
 ZERO_KEY = "00" * 32
 # RFC 8439, section 2.3.2 and appendix A.1: key, nonce, counter, key stream
@@ -85,6 +85,28 @@ def test_rfc_8439_vectors(name):
     assert blocks.dtype == jnp.uint32
     assert blocks.shape == (16, 3)
     assert np.asarray(blocks[:, 1]).astype("<u4").tobytes().hex() == stream
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_rfc_8439_vectors_among_many_blocks(name):
+    key, nonce, counter, stream = VECTORS[name]
+    counters = np.arange(2 * _TILE + 9, dtype=np.uint32)  # the last tile is not full
+    for place in (0, _TILE + 1, counters.size - 1):
+        given = jnp.asarray(np.where(np.arange(counters.size) == place, counter, counters + 5).astype(np.uint32))
+        blocks = compiled(jnp.asarray(words(key)), given, tuple(jnp.asarray(words(nonce))))
+        assert np.asarray(blocks[:, place]).astype("<u4").tobytes().hex() == stream
+
+
+def test_many_blocks_are_each_what_it_is_among_few():
+    keys = jnp.asarray(np.arange(48, dtype=np.uint32).reshape(2, 3, 8) * 0x9E3779B9)  # keys, counters and parts differ
+    counters = jnp.asarray(np.arange(2 * 3 * 2 * _TILE, dtype=np.uint32).reshape(-1, 2, 3))
+    parts = jnp.asarray(np.array([[5], [7]], np.uint32))
+    many = np.asarray(chacha20_blocks(keys, counters, (1, parts, 4)))
+    assert many.shape == (16, *counters.shape)
+    for row in (0, 1, _TILE, 2 * _TILE - 1):
+        few = np.asarray(chacha20_blocks(keys, counters[row], (1, parts, 4)))
+        np.testing.assert_array_equal(many[:, row], few)
+    assert not np.any(many[:, 0, 0] == many[:, 0, 1])  # the wrong answer: one key or part for all
 
 
 def test_one_wrong_bit_of_the_key_is_caught():

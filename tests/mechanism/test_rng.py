@@ -185,11 +185,15 @@ def test_an_accelerator_draws_the_same_parts(monkeypatch):
     np.testing.assert_array_equal(long_noise([3, 8], rng.NORMALS_PER_PART + 5), expected)
 
 
-def test_lanes_draw_what_each_would_alone(x64):
-    keys, steps, parts = jax.random.split(root_key(7), 2), jnp.arange(2), jnp.arange(2, dtype=jnp.uint32)
-    for draw in (rng._part_by_part, rng._all_parts):
-        both = np.asarray(draw(keys, steps, parts, jnp.dtype(jnp.float64)))
-        np.testing.assert_array_equal(np.asarray(draw(keys[1], steps, parts, jnp.dtype(jnp.float64))), both[1])
+@pytest.mark.parametrize("backend", ["cpu", "tpu"])
+def test_lanes_draw_what_each_would_alone(x64, monkeypatch, backend):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    keys, size = jax.random.split(root_key(7), 2), rng.NORMALS_PER_PART + 5
+    both, alone = (
+        np.asarray(step_normals(stream, jnp.arange(2), size, jnp.dtype(jnp.float64))) for stream in (keys, keys[1])
+    )
+    np.testing.assert_array_equal(both[1], alone)
+    assert not np.any(both[0] == both[1])
 
 
 def test_the_kernel_for_graphics_processors_is_the_same_cipher():

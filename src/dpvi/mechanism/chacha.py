@@ -17,10 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.random import define_prng_impl
 
 from dpvi.mechanism import chacha_kernel
@@ -29,6 +31,7 @@ KEY_WORDS = 8
 BLOCK_WORDS = 16
 LONG_MESSAGE = BLOCK_WORDS * chacha_kernel.LANES
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
+_TILE = 256  # blocks that a processor makes at a time: they and what they are made of stay in its nearest cache
 _BITS, _SPLIT, _FOLD, _SEED, _MESSAGE = 1, 2, 3, 4, 5  # first nonce word: what a block is for
 
 
@@ -72,12 +75,46 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
     -------
     ``uint32`` of shape ``(16, *counters.shape)``: words first, so that a loop over rounds runs on long vectors.
     """
-    return jnp.stack(_permuted(_initial([key[..., i] for i in range(KEY_WORDS)], counters, nonce)))
+    key_words = [key[..., i] for i in range(KEY_WORDS)]
+    if jax.default_backend() == "cpu" and counters.size > 2 * _TILE:
+        return _in_tiles(key_words, counters, nonce)
+    return _blocks(key_words, counters, nonce)
 
 
-def _initial(
-    key: Sequence[jax.Array], counters: jax.Array, nonce: tuple[int | jax.Array, ...]
-) -> tuple[jax.Array, ...]:
+def _blocks(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int | jax.Array]) -> jax.Array:
+    return jnp.stack(_permuted(_initial(key, counters, nonce)))
+
+
+def _in_tiles(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int | jax.Array]) -> jax.Array:
+    """:func:`chacha20_blocks` on a processor, :data:`_TILE` of them after the other.
+
+    XLA gives every addition of the cipher a kernel of its own. Over all blocks at once they run through memory, and
+    over a few blocks the starts of the kernels take longer than the kernels. A tile is therefore marked as a call that
+    XLA is to keep and to make one kernel of, as it does of its own accord with the smallest loops. Where it does not
+    know the marks, the blocks are the same and take about twice as long.
+    """
+    tile = jax.jit(lambda *words: _blocks(words[:KEY_WORDS], words[KEY_WORDS], words[KEY_WORDS + 1 :]))
+    num_tiles = -(-counters.size // _TILE)
+
+    def tiled(word: jax.Array) -> jax.Array:
+        """(tiles, _TILE), or () of a word that is the same for all."""
+        if word.size == 1:
+            return word.reshape(())
+        flat = jnp.broadcast_to(word, counters.shape).reshape(-1)
+        return jnp.pad(flat, (0, num_tiles * _TILE - flat.size)).reshape(num_tiles, _TILE)
+
+    words = [tiled(jnp.asarray(word, jnp.uint32)) for word in (*key, counters, *nonce)]
+
+    def put(index: jax.Array, blocks: jax.Array) -> jax.Array:
+        made = tile(*(jax.lax.dynamic_index_in_dim(w, index, keepdims=False) if w.ndim else w for w in words))
+        marked: Any = set_xla_metadata(made, xla_cpu_small_call="true", inlineable="false")
+        return jax.lax.dynamic_update_slice_in_dim(blocks, marked, index * _TILE, axis=1)
+
+    blocks = jax.lax.fori_loop(0, num_tiles, put, jnp.zeros((BLOCK_WORDS, num_tiles * _TILE), jnp.uint32))
+    return blocks[:, : counters.size].reshape(BLOCK_WORDS, *counters.shape)
+
+
+def _initial(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int | jax.Array]) -> tuple[jax.Array, ...]:
     zero = jnp.zeros_like(counters)
     return (
         *(zero + np.uint32(word) for word in _CONSTANTS),

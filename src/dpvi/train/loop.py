@@ -77,7 +77,7 @@ class Run:
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         if isinstance(self._draw, CompiledDraws):
             self._compile(self._draw, records, streams, state, moving=driver is None)
-        ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed)
+        ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
         state, streams = self._shared((state, streams))
         with (
             progress_bar(self.algorithm.plan, progress) if isinstance(progress, bool) else nullcontext(progress) as bar
@@ -289,9 +289,14 @@ def _begin(
 
 
 class _Ahead:
-    """Draws of a chunk and the batches read for it, with the next chunk's under way while this one is used."""
+    """Draws of a chunk and the batches read for it, with the next chunk's under way while this one is used.
 
-    def __init__(self, draw: Any, streams: Streams, layout: Layout, feed: Feed | None) -> None:
+    A processor runs programs that one thread starts one after the other, and those of several threads side by side. So
+    that one core draws while another takes steps, a thread is there for the draws alone (``aside``).
+    """
+
+    def __init__(self, draw: Any, streams: Streams, layout: Layout, feed: Feed | None, aside: bool) -> None:
+        self._thread = ThreadPoolExecutor(1, "dpvi-draw") if aside else None
         self._draw = partial(draw, streams)
         self._layout = layout
         self._feed = feed
@@ -300,11 +305,17 @@ class _Ahead:
 
     def __getitem__(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
         wanted = [index for index in (chunk, chunk + 1) if index < self._layout.num_chunks]
-        self._held = {index: self._held.get(index) or self._start(index) for index in wanted}
-        draws, complete, reading = self._held[chunk]
+        self._held = {index: self._held.get(index) or self._begin(index) for index in wanted}
+        draws, complete, reading = self._held[chunk]()
         if self._feed is not None and self._batch[0] != chunk:  # a chunk may be used in several pieces
             self._batch = (chunk, self._feed.finish(reading))
         return draws, complete, self._batch[1]
+
+    def _begin(self, chunk: int) -> Callable[[], tuple[Draws, jax.Array, Any]]:
+        if self._thread is None:
+            started = self._start(chunk)
+            return lambda: started
+        return self._thread.submit(self._start, chunk).result
 
     def _start(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
         base = chunk * self._layout.chunk_length
