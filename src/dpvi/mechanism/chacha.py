@@ -76,13 +76,29 @@ def chacha20_blocks(key: jax.Array, counters: jax.Array, nonce: tuple[int | jax.
     ``uint32`` of shape ``(16, *counters.shape)``: words first, so that a loop over rounds runs on long vectors.
     """
     key_words = [key[..., i] for i in range(KEY_WORDS)]
-    if jax.default_backend() == "cpu" and counters.size > 2 * _TILE:
-        return _in_tiles(key_words, counters, nonce)
-    return _blocks(key_words, counters, nonce)
+    if jax.default_backend() != "cpu":
+        return jnp.stack(_permuted(_initial(key_words, counters, nonce)))
+    return (_in_tiles if counters.size > 2 * _TILE else _in_rows)(key_words, counters, nonce)
 
 
-def _blocks(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int | jax.Array]) -> jax.Array:
-    return jnp.stack(_permuted(_initial(key, counters, nonce)))
+def _in_rows(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int | jax.Array]) -> jax.Array:
+    """:func:`chacha20_blocks` with four words in an array, for processors: as fast, and compiled in half the time.
+
+    A round acts on columns of the state. Turning rows 1, 2 and 3 by as many words makes columns of the diagonals, on
+    which every second round acts; turning them by the rest of four makes columns of the columns again.
+    """
+    initial = jnp.stack(_initial(key, counters, nonce))
+
+    def turn(row: jax.Array, places: jax.Array | int) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(jnp.concatenate([row, row]), places, 4)
+
+    def one_round(number: jax.Array, rows: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        state, back = list(rows), 2 * (number % 2)
+        _quarter_round(state, 0, 1, 2, 3)
+        return state[0], turn(state[1], 1 + back), turn(state[2], 2), turn(state[3], 3 - back)
+
+    rows = jax.lax.fori_loop(0, 20, one_round, tuple(jnp.split(initial, 4)))
+    return initial + jnp.concatenate(rows)
 
 
 def _in_tiles(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int | jax.Array]) -> jax.Array:
@@ -93,7 +109,7 @@ def _in_tiles(key: Sequence[jax.Array], counters: jax.Array, nonce: Sequence[int
     XLA is to keep and to make one kernel of, as it does of its own accord with the smallest loops. Where it does not
     know the marks, the blocks are the same and take about twice as long.
     """
-    tile = jax.jit(lambda *words: _blocks(words[:KEY_WORDS], words[KEY_WORDS], words[KEY_WORDS + 1 :]))
+    tile = jax.jit(lambda *words: _in_rows(words[:KEY_WORDS], words[KEY_WORDS], words[KEY_WORDS + 1 :]))
     num_tiles = -(-counters.size // _TILE)
 
     def tiled(word: jax.Array) -> jax.Array:

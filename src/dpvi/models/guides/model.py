@@ -25,7 +25,7 @@ from dpvi.models.guides.discovery import GuidedLayout, discover
 from dpvi.models.guides.divergence import closed_divergences
 from dpvi.models.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
 from dpvi.models.guides.parameters import Parameters
-from dpvi.models.guides.start import starting_values
+from dpvi.models.guides.start import Starts
 from dpvi.models.plated import PlatedModel
 from dpvi.models.sites import check_values, check_vector, is_real
 
@@ -67,14 +67,15 @@ class GuidedModel(PlatedModel):
         self.function = function
         self.guide = guide
         self.structure = structure
-        starts, constraints = starting_values(function, guide, structure, jax.random.key(0))
-        self.parameters = Parameters(starts, constraints)
-        self.layout: GuidedLayout = discover(function, guide, structure, starts)
+        self._starts = Starts(function, guide, structure)
+        self.parameters = Parameters(self._starts.shapes, self._starts.constraints)
+        self.layout: GuidedLayout = discover(function, guide, structure, self._starts.shapes)
         # traced even when called eagerly: NumPyro checks concrete values, and a placeholder's need not be valid
         self._record_free = jax.jit(self._evaluate_record_free, inline=True)
         self._draw = jax.jit(self._evaluate_draw, inline=True)
         self._values = jax.jit(self._evaluate_sites, inline=True)
         self._inverse = jax.jit(self._evaluate_inverse, inline=True)
+        self._started = jax.jit(self._evaluate_start) if self._starts.compiled else self._evaluate_start
 
     @property
     def num_parameters(self) -> int:
@@ -83,12 +84,11 @@ class GuidedModel(PlatedModel):
 
     def initial(self, key: jax.Array, values: Mapping[str, Any] | None = None) -> jax.Array:
         """ξ where guide and model start, with ``values`` in place of some of the parameters."""
-        starts, _ = starting_values(self.function, self.guide, self.structure, key)
-        unknown = sorted(set(values or {}) - set(starts))
+        names = [site.name for site in self.parameters.sites]
+        unknown = sorted(set(values or {}) - set(names))
         if unknown:
-            raise ValueError(f"initial_location names {unknown}, but the parameters are {list(starts)}.")
-        with jax.numpy_dtype_promotion("standard"):
-            return self.parameters.unconstrain({**starts, **(values or {})})
+            raise ValueError(f"initial_location names {unknown}, but the parameters are {names}.")
+        return self._started(key, dict(values or {}))
 
     def run(
         self, xi: jax.Array, eta: jax.Array, key: jax.Array, batch: Any, values: Mapping[str, Any] | None = None
@@ -151,6 +151,10 @@ class GuidedModel(PlatedModel):
         terms = dict(execution.prior_terms(model_trace, self.record_plate))
         guided = execution.prior_terms(guide_trace, self.layout.guide_plate or "")
         return terms | {f"guide of {name}": -term for name, term in guided.items()}
+
+    def _evaluate_start(self, key: jax.Array, values: Mapping[str, Any]) -> jax.Array:
+        with jax.numpy_dtype_promotion("standard"):
+            return self.parameters.unconstrain({**self._starts(key), **values})
 
     def _on_placeholder(self, xi: jax.Array, eta: jax.Array) -> tuple[dict[str, dict], dict[str, dict]]:
         return self.run(xi, eta, shared_key(eta), self.placeholder())
