@@ -191,7 +191,7 @@ def test_the_start_can_be_given():
 
 def test_several_draws_a_step_and_their_description():
     result = fit(estimator=Guided(num_draws=3))
-    assert result.estimator == {"name": "Guided", "num_draws": 3}
+    assert result.estimator == {"name": "Guided", "num_draws": 3, "closed_form": True}
     assert result.trace.queries.shape == (20, 3)
 
 

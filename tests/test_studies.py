@@ -27,6 +27,7 @@ from support.small_models import (
 import dpvi
 from dpvi.models.functions import from_functions
 from dpvi.studies import _Study
+from dpvi.train import lanes
 
 NUM_GROUPS = -(-STUDY_SETS // STUDY_GROUP)
 WORKER = Path(__file__).parent / "support" / "study_worker.py"
@@ -99,6 +100,22 @@ def test_groups_change_nothing_but_rounding(uninterrupted):
         np.testing.assert_allclose(one.trace.noisy_sums, other.trace.noisy_sums, rtol=1e-4, atol=1e-4)
     # power: data sets do differ by more than that
     assert np.abs(uninterrupted[0].trace.noisy_sums - uninterrupted[1].trace.noisy_sums).max() > 0.1
+
+
+def test_parts_that_a_cache_holds_change_nothing_but_rounding(uninterrupted, monkeypatch):
+    """Five lanes, two at a time: the last part takes one of the second again."""
+    sizes, at_once = [], lanes.lanes_at_once
+
+    def small(num_lanes, most):
+        sizes.append((num_lanes, at_once(num_lanes, min(most, 2))))
+        return sizes[-1][1]
+
+    monkeypatch.setattr(lanes, "lanes_at_once", small)
+    parted = study(group_size=None)
+    assert set(sizes) == {(STUDY_SETS, 2)}
+    for one, other in zip(uninterrupted, parted, strict=True):
+        np.testing.assert_allclose(one.trace.noisy_sums, other.trace.noisy_sums, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(one.trace.final, other.trace.final, rtol=1e-4, atol=1e-4)
 
 
 def test_one_bar_shows_the_steps_of_all_groups(begun, capsys):

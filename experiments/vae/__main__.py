@@ -16,7 +16,7 @@ from experiments.common import sized_command as shared
 from experiments.vae.contestants import make_plan
 from experiments.vae.report import figure, table
 from experiments.vae.settings import DATASETS, PARTS, PRECISIONS, SIZES, Settings, num_parameters
-from experiments.vae.study import chunk_megabytes, run_timings, run_training
+from experiments.vae.study import chunk_megabytes, run_readings, run_timings, run_training
 
 _FOLDER = Path(__file__).parent
 
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with chunk_megabytes(given.chunk_megabytes):
         if "training" in given.parts:
             run_training(settings, given.datasets, given.precisions, content, keep)
+        if "readings" in given.parts:
+            run_readings(settings, given.datasets, content, keep)
         run_timings(settings, given.parts, content, keep)
     print(table(content))
     if content["batches"]:
@@ -85,9 +87,12 @@ def open_results(path: Path, settings: Settings, size: str, megabytes: int | Non
         "size": size,
         **described,
         "jax": jax.__version__,
+        "compilation_cache": bool(jax.config.jax_compilation_cache_dir),
         "epsilon": make_plan(settings).epsilon,
         "num_parameters": num_parameters(settings),
+        "from_earlier_run": [],  # parts that were taken over from a run on an earlier state of the library
         "training": [],
+        "readings": [],
         "samplers": {},
         "memory": {},
         "batches": [],

@@ -43,15 +43,17 @@ def network_sizes(settings: Settings) -> dict[str, int]:
     return {"hidden": settings.hidden, "code_size": settings.code_size}
 
 
-def loss_on_test_images(parameters: dict[str, Any], problem: Problem, settings: Settings) -> float:
-    """Negative ELBO per test image, each made black and white once, with one draw of its code."""
+def loss_on_test_images(
+    parameters: dict[str, Any], problem: Problem, settings: Settings, grey_images: bool = False
+) -> float:
+    """Negative ELBO per test image, black and white unless ``grey_images``, with one draw of its code each."""
     sizes = network_sizes(settings)
     program = Trace_ELBO()
 
     @jax.jit
     def total(key: jax.Array, grey: jax.Array) -> jax.Array:
         pixels, draw = jax.random.split(key)
-        images = black_and_white(pixels, grey)
+        images = grey if grey_images else black_and_white(pixels, grey)
         with jax.numpy_dtype_promotion("standard"):  # NumPyro's own code mixes kinds of numbers
             return program.loss(draw, parameters, partial(model, **sizes), partial(guide, **sizes), images)
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
-PARTS = ("training", "samplers", "batches", "memory")
+PARTS = ("training", "readings", "samplers", "batches", "memory")
 PRECISIONS = ("default", "highest")
 NUM_PIXELS = 784
 

@@ -9,14 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.train import chunk
+from dpvi.train import chunk, lanes
 from experiments.vae.batches import step_memory, step_seconds
-from experiments.vae.contestants import Trained, make_plan, not_private, private
+from experiments.vae.contestants import Reading, Trained, make_plan, not_private, private
 from experiments.vae.problem import Problem, load, loss_on_test_images, simulated
 from experiments.vae.samplers import measure_samplers
 from experiments.vae.settings import Settings
 
 Keep = Callable[[dict[str, Any]], None]
+READINGS = (Reading(closed_form=False), Reading(grey=True, closed_form=False), Reading(grey=True))  # beside the default
 
 
 def run_training(
@@ -45,8 +46,33 @@ def _trained(train: Callable[[int], Trained], problem: Problem, settings: Settin
     return {
         "seconds_per_epoch": epochs,
         "seconds_to_compile": first.seconds - float(np.mean([each.seconds for each in others])),
-        "losses": [loss_on_test_images(each.parameters, problem, settings) for each in (first, *others)],
+    } | _losses([first, *others], problem, settings)
+
+
+def _losses(trainings: Sequence[Trained], problem: Problem, settings: Settings, grey: bool = False) -> dict[str, Any]:
+    """Of the last iterates, and of the averaged ones where there are any."""
+    averaged = [each.averaged for each in trainings if each.averaged is not None]
+    found = {"losses": [each.parameters for each in trainings], "averaged_losses": averaged}
+    return {
+        name: [loss_on_test_images(each, problem, settings, grey) for each in parameters]
+        for name, parameters in found.items()
     }
+
+
+def run_readings(settings: Settings, datasets: Sequence[str], content: dict[str, Any], keep: Keep) -> None:
+    """Losses under other readings of the paper: divergences at a draw, and images trained on and judged in grey."""
+    done = {(row["dataset"], row["grey"], row["closed_form"]) for row in content["readings"]}
+    plan = make_plan(settings)
+    for dataset in datasets:
+        for reading in READINGS:
+            if (dataset, *reading) in done:
+                continue
+            problem = load(dataset, settings)
+            train = private(problem, settings, plan, reading)
+            trainings = [train(seed) for seed in range(settings.repeats)]
+            row = {"dataset": dataset} | reading._asdict()
+            content["readings"].append(row | _losses(trainings, problem, settings, reading.grey))
+            keep(content)
 
 
 def run_timings(settings: Settings, parts: Sequence[str], content: dict[str, Any], keep: Keep) -> None:
@@ -78,7 +104,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
 @contextmanager
 def chunk_megabytes(size: int | None) -> Iterator[None]:
     """Memory that the draws and rows of a chunk of steps may take, where the library's bound is to be varied."""
-    name = "_CHUNK_BYTES" if chunk.on_host() else "_ACCELERATOR_CHUNK_BYTES"
+    name = "_CHUNK_BYTES" if lanes.on_host() else "_ACCELERATOR_CHUNK_BYTES"
     usual = getattr(chunk, name)
     setattr(chunk, name, usual if size is None else size * 2**20)
     try:

@@ -74,6 +74,12 @@ def test_the_command_writes_tables_and_a_second_call_goes_on(tmp_path, monkeypat
     first = json.loads(path.read_text())
     assert [row["dataset"] for row in first["training"]] == ["mnist"]
     assert len(first["training"][0]["private"]["losses"]) == 2
+    assert [(row["grey"], row["closed_form"]) for row in first["readings"]] == [
+        (False, False),
+        (True, False),
+        (True, True),
+    ]
+    assert all(len(row["averaged_losses"]) == len(row["losses"]) == 1 for row in first["readings"])
     assert first["memory"]["private"]["total"] > first["memory"]["private"]["temporary"] > 0
     assert [row["batch_size"] for row in first["batches"]] == list(QUICK.batch_sizes)
     assert (tmp_path / "table.md").read_text() == table(first)

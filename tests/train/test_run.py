@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -155,3 +159,22 @@ def test_poisson_batches_in_several_passes_have_the_right_mean(monkeypatch, slot
     assert np.all(np.abs(deviation) < 5 * error)
     # a sampler that stopped after the first pass of three would lose a third of the sum or more
     assert np.all(np.abs(deviation + sampling_rate * terms.sum(axis=0) / 3) > 5 * error)
+
+
+@pytest.mark.parametrize(
+    ("num_records", "slots", "num_programs"),
+    [(71, None, 1), (72, 1, 1), (73, 22, 2)],
+    ids=["quick", "careful", "both"],
+)
+def test_every_program_is_compiled_once(monkeypatch, caplog, num_records, slots, num_programs):
+    """What is compiled ahead is what the run calls, and not more than it calls."""
+    if slots is not None:
+        monkeypatch.setattr(preparation, "_MAX_PASS_ELEMENTS", slots * DIMENSION)
+    monkeypatch.setattr(chunk, "_MAX_CHUNK", 4)
+    records = np.random.default_rng(1).normal(size=(num_records, DIMENSION))
+    with caplog.at_level(logging.DEBUG, logger="jax._src.dispatch"):
+        trace_of_fit(exact_plan(120, 0.2, clip_norm=1.0), records, optimizer=optax.sgd(1e-4))
+    finished = (re.match(r"Finished XLA compilation of jit\((\w+)\)", line) for line in caplog.messages)
+    compiled = Counter(match[1] for match in finished if match)
+    assert compiled["run"] == num_programs
+    assert compiled["_sampled"] == 1

@@ -6,6 +6,7 @@ block is what the trace sums over. Chunks tile blocks or blocks tile chunks, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,11 +16,13 @@ import jax.numpy as jnp
 
 from dpvi.mechanism.rng import Streams
 from dpvi.train.draws import Draws, later_pass
+from dpvi.train.lanes import in_parts, on_host
 from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 USUAL_BLOCKS = 100  # at least, where there are that many steps; networks have fewer
 _CHUNK_BYTES = 2**26
 _DRAWN_BYTES = 2**23  # randomness that outgrows a processor's cache takes several times as long to draw
+_BATCH_BYTES = 2**18  # of lanes side by side, for one that no cache holds is read from memory at every operation
 _ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the memory it may use
 _FEWEST_BLOCKS, _BLOCK_BYTES = 4, 2**27
 _BYTES_PER_PARAMETER = 8 * 6  # of a block: the float64 sums of BlockSums that have an entry per parameter
@@ -56,15 +59,10 @@ class Ran(NamedTuple):
     finite: jax.Array
 
 
-def on_host() -> bool:
-    """Whether programs run on the processor itself, and not on an accelerator beside it."""
-    return jax.default_backend() == "cpu"
-
-
 def longest_chunk(bytes_per_step: int, drawn_bytes: int = 0) -> int:
     """Most steps of a chunk, within a bound on its memory and, on the host, on the randomness that is drawn for it.
 
-    ``bytes_per_step`` counts what is read from disk, too, ``drawn_bytes`` the randomness alone; both count all lanes.
+    ``bytes_per_step`` counts what is read from disk and all lanes, ``drawn_bytes`` the randomness of one lane alone.
     """
     if not on_host():
         return max(1, min(_MAX_CHUNK, _ACCELERATOR_CHUNK_BYTES // max(bytes_per_step, 1)))
@@ -130,6 +128,24 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
         rows = _empty_rows(algorithm, layout.chunk_length, state.xi.dtype)
         state, rows = jax.lax.fori_loop(start, stop, one, (state, rows))
         return Ran(state, rows, jnp.all(jnp.isfinite(rows.noisy_sum)))
+
+    return run
+
+
+def side_by_side(chunk: Callable[..., Ran], algorithm: Algorithm) -> Callable[..., Ran]:
+    """The chunk of :func:`make_chunk` for several runs; ``base``, ``start`` and ``stop`` are the same for all lanes."""
+    abreast = jax.vmap(chunk, (0, 0, 0, 0, None, 0, None, None))
+
+    def run(
+        state: State, records: Any, streams: Streams, draws: Draws, base: Any, query: Any, start: Any, stop: Any
+    ) -> Ran:
+        def part(state: State, records: Any, streams: Streams, draws: Draws, query: Any) -> Ran:
+            return abreast(state, records, streams, draws, base, query, start, stop)
+
+        of_record = sum(leaf.dtype.itemsize * math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(records))
+        of_release = 4 * state.xi.dtype.itemsize * sizes_of(algorithm).release  # formed, squared, scaled and added
+        bytes_per_lane = algorithm.slots * (of_record + of_release)
+        return in_parts(part, (state, records, streams, draws, query), bytes_per_lane, _BATCH_BYTES)
 
     return run
 

@@ -7,6 +7,7 @@ Inside the loop a cipher would cost half a step; over a whole chunk at once it r
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -15,7 +16,11 @@ import jax.numpy as jnp
 
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
 from dpvi.data.sharding import Shards, one_window_is_enough
-from dpvi.mechanism.rng import Streams, step_normals, step_words
+from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, step_normals, step_words
+from dpvi.train.lanes import in_parts
+
+_WORD_BYTES = 4
+_CACHE_BYTES = 2**20  # of words of lanes side by side that are drawn at a time
 
 
 class Draws(NamedTuple):
@@ -34,11 +39,11 @@ def make_draws(
     dtype: jnp.dtype,
     shards: Shards | None = None,
 ) -> Callable[[Streams, jax.Array], tuple[Draws, jax.Array]]:
-    """A function (streams, steps) -> (draws, whether one pass is enough for all); call it under ``jax.enable_x64``."""
+    """A function (streams, steps) -> (draws, whether one pass is enough for each); call it in 64-bit mode."""
 
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         sampled, complete = _sampled(sampler, streams.sampling, steps, shards)
-        noise = step_normals(streams.noise, steps, noise_size, dtype)
+        noise = _noise(streams.noise, steps, noise_size, dtype)
         return Draws(sampled, noise, _etas(streams.model, steps, eta_shape, dtype)), complete
 
     return draw
@@ -47,15 +52,32 @@ def make_draws(
 def _sampled(
     sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, shards: Shards | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Positions, ([lanes,] steps, slots), and whether they are all of every step's."""
-    # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
+    """Positions, ([lanes,] steps, slots), and whether they are all of every step's, ([lanes])."""
     if sampler.takes_all:
-        return jnp.zeros((*stream.shape, len(steps), 0), jnp.int32), jnp.asarray(True)
+        return jnp.zeros((*stream.shape, len(steps), 0), jnp.int32), jnp.ones(stream.shape, bool)
+    if stream.ndim:
+        # lanes are part of the arrays, not of a vmap: under vmap every branch of the sampler would be taken
+        size = _WORD_BYTES * (sampler.words_per_pass + sampler.physical_size) * len(steps)
+        return in_parts(lambda part: _first_pass(sampler, part, steps), (stream,), size, _CACHE_BYTES)
+    return _first_pass(sampler, stream, steps, shards)
+
+
+def _first_pass(
+    sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, shards: Shards | None = None
+) -> tuple[jax.Array, jax.Array]:
     sampled = positions(sampler, _pass_words(sampler, stream, steps, 0), jnp.zeros((), jnp.int32))
-    complete = jnp.all(is_complete(sampler, sampled[-1]))
+    complete = jnp.all(is_complete(sampler, sampled[-1]), axis=-1)
     if shards is not None:  # known of every device on each of them, so that all run the same program
         complete = complete & one_window_is_enough(shards, sampled)
     return jnp.moveaxis(sampled, 0, -1), complete
+
+
+def _noise(stream: jax.Array, steps: jax.Array, num_normals: int, dtype: jnp.dtype) -> jax.Array:
+    """Standard normals for the mechanism, ([lanes,] steps, num_normals)."""
+    if not stream.ndim:
+        return step_normals(stream, steps, num_normals, dtype)
+    size = 4 * _WORD_BYTES * min(num_normals, NORMALS_PER_PART) * len(steps)
+    return in_parts(lambda part: step_normals(part, steps, num_normals, dtype), (stream,), size, _CACHE_BYTES)
 
 
 def _etas(stream: jax.Array, steps: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
@@ -81,9 +103,34 @@ class _Same:
         return id(self.value)
 
 
+@dataclass(frozen=True, eq=False)
+class CompiledDraws:
+    """:func:`make_draws` as compiled programs, a few of which other runs share."""
+
+    positions: Any
+    noise_size: int
+    eta_shape: tuple[int, int]
+    dtype: jnp.dtype
+
+    def __call__(self, streams: Streams, steps: Any) -> tuple[Draws, jax.Array]:
+        (found, complete), noise, eta = (program(*arguments) for program, arguments in self._calls(streams, steps))
+        return Draws(found, noise, eta), complete
+
+    def lowered(self, streams: Streams, steps: Any) -> list[jax.stages.Lowered]:
+        """The programs as they are before they are compiled."""
+        return [program.lower(*arguments) for program, arguments in self._calls(streams, steps)]
+
+    def _calls(self, streams: Streams, steps: Any) -> list[tuple[Any, tuple[Any, ...]]]:
+        return [
+            (self.positions, (streams.sampling, steps)),
+            (_compiled_noise, (streams.noise, steps, self.noise_size, self.dtype)),
+            (_compiled_etas, (streams.model, steps, self.eta_shape, self.dtype)),
+        ]
+
+
 def compiled_draws(
     sampler: PoissonSampler, noise_size: int, eta_shape: tuple[int, int], dtype: jnp.dtype
-) -> Callable[[Streams, Any], tuple[Draws, jax.Array]]:
+) -> CompiledDraws:
     """:func:`make_draws`, compiled: the same programs for the same arguments, so that other runs need not compile them.
 
     The cipher and the sampler take several times as long to compile as the steps of a small model, and they know
@@ -92,14 +139,7 @@ def compiled_draws(
     :func:`~dpvi.data.sampling.poisson_sampler` gives the same sampler for the same numbers. The programs of a few
     samplers are kept.
     """
-    sampled = _compiled_positions(_Same(sampler))
-
-    def draw(streams: Streams, steps: Any) -> tuple[Draws, jax.Array]:
-        found, complete = sampled(streams.sampling, steps)
-        noise = _compiled_noise(streams.noise, steps, noise_size, jnp.dtype(dtype))
-        return Draws(found, noise, _compiled_etas(streams.model, steps, eta_shape, jnp.dtype(dtype))), complete
-
-    return draw
+    return CompiledDraws(_compiled_positions(_Same(sampler)), noise_size, eta_shape, jnp.dtype(dtype))
 
 
 @lru_cache(maxsize=8)
@@ -107,7 +147,7 @@ def _compiled_positions(sampler: _Same) -> Callable[[jax.Array, Any], tuple[jax.
     return jax.jit(partial(_sampled, sampler.value))
 
 
-_compiled_noise = jax.jit(step_normals, static_argnums=(2, 3))
+_compiled_noise = jax.jit(_noise, static_argnums=(2, 3))
 _compiled_etas = jax.jit(_etas, static_argnums=(2, 3))
 
 

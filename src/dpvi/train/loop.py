@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -12,16 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from scipy.special import bdtrc
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
-from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, on_host
-from dpvi.train.draws import Draws, compiled_draws, make_draws
+from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
+from dpvi.train.draws import CompiledDraws, Draws, compiled_draws, make_draws
 from dpvi.train.feed import Feed
 from dpvi.train.hosts import from_first
+from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Sums
 from dpvi.train.step import Algorithm, Row, State, sizes_of
@@ -46,12 +48,12 @@ class Run:
         rows = 2 * sizes.parameters + sizes.queries + 2 * sizes.release  # noise included
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
         bytes_per_step = 4 * (making + rows) * (lanes or 1) + read
-        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making * (lanes or 1))
+        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
-            chunks = {k: jax.vmap(chunk, (0, 0, 0, 0, None, 0, None, None)) for k, chunk in chunks.items()}
+            chunks = {careful: side_by_side(chunk, algorithm) for careful, chunk in chunks.items()}
         if mesh is not None and lanes is not None:
             apart = {careful: lanes_apart(chunk, make_draws(*drawn), mesh) for careful, chunk in chunks.items()}
             chunks = {careful: chunk for careful, (chunk, _) in apart.items()}
@@ -73,6 +75,8 @@ class Run:
         layout = self.layout
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
+        if isinstance(self._draw, CompiledDraws):
+            self._compile(self._draw, records, streams, state, moving=driver is None)
         ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
         state, streams = self._shared((state, streams))
         with (
@@ -114,27 +118,60 @@ class Run:
         step whether to go on. Pieces of chunks need the other program, so it pays where nearly all chunks are whole.
 
         The quick program leaves a non-finite row behind where it met a non-finite release. Nothing of that is kept: the
-        same steps are taken again, with the same randomness, by the careful program, as are all that follow.
+        same steps are taken again, with the same randomness, by the careful program, as are all that follow. It is
+        looked for when the next piece is under way, so that the device need not wait.
         """
-        done = None
+        before: _Begun | None = None
         for piece in pieces:
             draws, complete, batch = ahead[piece.chunk]
             draws = self._shared(draws)._replace(batch=batch)
             base = piece.chunk * self.layout.chunk_length
             whole = counted and piece.last - piece.first == self.layout.chunk_length
-            programs = self._whole if whole else self._chunks
-            arguments = (state, records, streams, draws, base, query, *(() if whole else piece[1:]))
+            arguments = (records, streams, draws, base, query, *(() if whole else piece[1:]))
             careful = self._must_be_careful or not np.all(np.asarray(complete))
-            ran = programs[careful](*arguments)
-            if done is not None:
-                yield done
-            if not careful and not np.all(np.asarray(ran.finite)):
-                self._must_be_careful = True
-                ran = programs[True](*arguments)
-            rows = ran.rows if self._record_mesh is None else read_here(ran.rows)
-            state, done = ran.state, (ran.state, rows, piece)
-        if done is not None:
-            yield done
+            begun = _begin(piece, self._whole if whole else self._chunks, state, arguments, careful)
+            if before is not None:
+                settled = self._settled(before)
+                if settled is not before:  # what was begun after it began in the wrong place
+                    begun = begun.again(settled.ran.state)
+                yield self._handed_out(settled)
+            before, state = begun, begun.ran.state
+        if before is not None:
+            yield self._handed_out(self._settled(before))
+
+    def _settled(self, begun: _Begun) -> _Begun:
+        """A piece whose rows are as they should be: the same one, or the same steps taken with care."""
+        if begun.careful or np.all(np.asarray(begun.ran.finite)):
+            return begun
+        self._must_be_careful = True
+        return begun.again(begun.state)
+
+    def _handed_out(self, begun: _Begun) -> tuple[State, Row, Piece]:
+        state, rows, _ = begun.ran
+        return state, rows if self._record_mesh is None else read_here(rows), begun.piece
+
+    def _compile(self, draw: CompiledDraws, records: Any, streams: Streams, state: State, moving: bool) -> None:
+        """Compile what the run will need, program beside program; one after the other takes longer.
+
+        Calls find what is compiled here: the cache of a program is filled by ``lower(...).compile()``, too.
+        """
+        with jax.enable_x64(True):
+            steps = np.arange(self.layout.chunk_length, dtype=np.uint32)
+            lowered = draw.lowered(streams, steps)
+            draws, _ = jax.eval_shape(draw, streams, steps)
+        if moving and self.algorithm.feed is None and on_host():
+            arguments = (state, records, streams, draws, 0, None, 0, 1)
+            lowered += [self._chunks[careful].lower(*arguments) for careful in self._expected_programs()]
+        with ThreadPoolExecutor(len(lowered)) as pool:
+            list(pool.map(jax.stages.Lowered.compile, lowered))
+
+    def _expected_programs(self) -> list[bool]:
+        """Which of the quick (False) and the careful program (True) some chunk will most likely run."""
+        sampler, plan = self.algorithm.sampler, self.algorithm.plan
+        # draws of a step that outgrow the physical batch, expected over all lanes
+        larger = bdtrc(sampler.physical_size, sampler.num_records, plan.sampling_rate) * (self.lanes or 1)
+        quick, careful = larger * self.layout.chunk_length < 3, larger * self.layout.num_steps > 1
+        return [program for program, expected in ((False, quick), (True, careful)) if expected]
 
     def program(self, records: Any, streams: Streams, state: State) -> str:
         """What is compiled for a chunk of steps, as text: sizes, model, estimator and optimiser are in it."""
@@ -224,6 +261,31 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
         last = min(layout.chunk_length, stop - chunk * layout.chunk_length)
         yield Piece(chunk, first, last)
         start = chunk * layout.chunk_length + last
+
+
+class _Begun(NamedTuple):
+    """A piece that runs, or has run."""
+
+    piece: Piece
+    programs: Mapping[bool, Callable[..., Ran]]  # quick and careful
+    state: State  # before it
+    arguments: tuple[Any, ...]
+    careful: bool
+    ran: Ran
+
+    def again(self, state: State) -> _Begun:
+        """The same piece from ``state``, with care."""
+        return _begin(self.piece, self.programs, state, self.arguments, careful=True)
+
+
+def _begin(
+    piece: Piece,
+    programs: Mapping[bool, Callable[..., Ran]],
+    state: State,
+    arguments: tuple[Any, ...],
+    careful: bool,
+) -> _Begun:
+    return _Begun(piece, programs, state, arguments, careful, programs[careful](state, *arguments))
 
 
 class _Ahead:

@@ -37,21 +37,16 @@ def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh) -> tuple[Callable, 
     Parameters
     ----------
     chunk
-        Of all lanes: a ``vmap`` of :func:`~dpvi.train.chunk.make_chunk`'s.
+        Of all lanes, from :func:`~dpvi.train.chunk.side_by_side`.
     draw
-        From :func:`~dpvi.train.draws.make_draws`. Afterwards it says of every device whether one pass is enough.
+        From :func:`~dpvi.train.draws.make_draws`.
     """
     own, everywhere = P(AXIS), P()
     # state, records, streams, draws, base, query, start, stop
     inputs = (own, own, own, own, everywhere, own, everywhere, everywhere)
-
-    def draw_own(streams: Any, steps: jax.Array) -> tuple[Any, jax.Array]:
-        draws, complete = draw(streams, steps)
-        return draws, complete[None]
-
     return (
         jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=own, check_vma=False),
-        jax.shard_map(draw_own, mesh=mesh, in_specs=(own, everywhere), out_specs=own, check_vma=False),
+        jax.shard_map(draw, mesh=mesh, in_specs=(own, everywhere), out_specs=own, check_vma=False),
     )
 
 

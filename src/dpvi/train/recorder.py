@@ -8,7 +8,8 @@ lane.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -109,6 +110,13 @@ def _all_totals(rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> 
     return jax.vmap(totals)(rows) if wanted.lanes else totals(rows)
 
 
+@partial(jax.jit, static_argnames="wanted")
+def _no_totals(rows: Row, wanted: Wanted) -> Totals:
+    """Zeros in the shape of the totals of ``rows``."""
+    shapes = jax.eval_shape(partial(_all_totals, wanted=wanted), rows, 0, 0, 0)
+    return jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), shapes)
+
+
 _add = jax.jit(partial(jax.tree.map, jnp.add))
 
 
@@ -136,14 +144,6 @@ def _motionless(totals: Totals) -> Totals:
     """The same sums without what is about iterates that move."""
     blocks, curvature = jax.tree.map(jnp.zeros_like, (totals.blocks, totals.curvature))
     return totals._replace(blocks=blocks, curvature=curvature)
-
-
-class _Coming(NamedTuple):
-    """Rows on their way to the host."""
-
-    target: slice  # among all that are kept
-    source: slice  # in `parts`
-    parts: list[jax.Array]
 
 
 class _Groups:
@@ -208,9 +208,10 @@ class Recorder:
         self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * sizes.parameters**2)
         self._blocks: BlockSums | None = None
         self._open: Totals | None = None  # sums of blocks that still grow
-        self._closed: Totals | None = None  # sums of finished blocks on their way to the host
         self._open_block = 0
-        self._coming: _Coming | None = None
+        # what reaches the host is put away by a thread of its own, so that the device is given work meanwhile
+        self._thread = ThreadPoolExecutor(1, "dpvi-record")
+        self._storing: list[Future[None]] = []
 
     def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Sums | None:
         """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device.
@@ -218,7 +219,6 @@ class Recorder:
         Returns their sums for a driver.
         """
         base = chunk * self.layout.chunk_length
-        self._store_rows()
         self._send_rows(rows, base, start, stop)
         sums = None
         if -(base + start) % self._wanted.stride < stop - start:  # some step here is added up
@@ -226,19 +226,19 @@ class Recorder:
         step = base + stop
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
         if block_ends or step == self.layout.num_steps:
-            # fetched one chunk later: by then the device has finished it, and nobody has to wait
-            self._fetch()
-            self._closed, self._open = _sent(self._open), None
+            assert self._open is not None, "a block without a step that is added up"
+            self._aside(self._store_sums, _sent(self._open), self._open_block)
+            self._open, self._open_block = None, self._open_block + self.layout.blocks_per_chunk
         return sums
+
+    def _aside(self, store: Callable[..., None], *arguments: Any) -> None:
+        self._storing.append(self._thread.submit(store, *arguments))
 
     def _sum(self, rows: Row, base: int, start: int, stop: int, moving: bool) -> Sums | None:
         arguments = (rows, base, start, stop, self._wanted)
         with jax.enable_x64(True):
             if not self._wanted.everything:
-                if self._open is None:
-                    empty = jax.eval_shape(partial(_all_totals, wanted=self._wanted), *arguments[:-1])
-                    self._open = jax.tree.map(lambda part: jnp.zeros(part.shape, part.dtype), empty)
-                self._open = _added_to(self._open, *arguments)
+                self._open = _added_to(self._open or _no_totals(rows, self._wanted), *arguments)
                 return None
             totals = _all_totals(*arguments)
             kept = totals if moving else _motionless(totals)
@@ -246,10 +246,7 @@ class Recorder:
         return totals.everything
 
     def _send_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
-        """Start moving rows to the host, thinned so that a large model's do not all cross; the next call stores them.
-
-        Nobody has to wait for them by then: the device has been at work on the next chunk.
-        """
+        """Start moving rows to the host, thinned so that a large model's do not all cross."""
         if self._clip_norms is not None:  # of every step: a number each, without which noise has no scale
             self._clip_norms[:, base + start : base + stop] = np.asarray(rows.clip_norm)[..., start:stop]
         first = start + (-(base + start)) % self.thinning
@@ -259,31 +256,24 @@ class Recorder:
         parts = [rows.iterate, rows.query, rows.noisy_sum]
         if self.thinning > 1:
             parts, first = [_thin(part, first, self.thinning) for part in parts], 0
-        self._coming = _Coming(slice(target, target + count), slice(first, first + count), _sent(parts))
+        self._aside(self._store_rows, slice(target, target + count), slice(first, first + count), _sent(parts))
 
-    def _store_rows(self) -> None:
-        if self._coming is None:
-            return
-        target, source, parts = self._coming
+    def _store_rows(self, target: slice, source: slice, parts: Sequence[jax.Array]) -> None:
+        """Put rows ``source`` of each of ``parts`` to rows ``target`` of all that are kept."""
         for store, part in zip((self._iterates, self._queries, self._noisy_sums), parts, strict=True):
             store[:, target] = np.asarray(part)[..., source, :]
-        self._coming = None
 
-    def _fetch(self) -> None:
-        """Move the sums of finished blocks to the host."""
-        if self._closed is None:
-            return
+    def _store_sums(self, totals: Totals, first_block: int) -> None:
+        """Keep the sums of finished blocks, the first of which is ``first_block`` of the run."""
         num_blocks = self.layout.num_blocks
-        blocks = self._on_host(self._closed.blocks)
+        blocks = self._on_host(totals.blocks)
         if self._blocks is None:
             self._blocks = BlockSums(*(np.zeros((self.num_lanes, num_blocks, *part.shape[2:])) for part in blocks))
-        size = min(self.layout.blocks_per_chunk, num_blocks - self._open_block)
+        size = min(self.layout.blocks_per_chunk, num_blocks - first_block)
         for store, part in zip(self._blocks, blocks, strict=True):
-            store[:, self._open_block : self._open_block + size] += part[:, :size]
-        if self._closed.curvature is not None:
-            self._curvature.add(self._on_host(self._closed.curvature), self._open_block, size)
-        self._open_block += size
-        self._closed = None
+            store[:, first_block : first_block + size] = part[:, :size]
+        if totals.curvature is not None:
+            self._curvature.add(self._on_host(totals.curvature), first_block, size)
 
     def _on_host(self, sums: Any) -> Any:
         """Device sums as NumPy arrays with a lane axis."""
@@ -292,8 +282,8 @@ class Recorder:
     def traces(self, final: np.ndarray, segments: Sequence[Segments | None] | None = None) -> list[Trace]:
         """One trace per lane; ``final`` is (lane, p), ``segments`` one per lane."""
         assert self._open is None, "the run is not complete"
-        self._store_rows()
-        self._fetch()
+        for storing in self._storing:
+            storing.result()
         assert self._blocks is not None, "nothing was recorded"
         steps = np.arange(self._iterates.shape[1], dtype=np.int64) * self.thinning
 

@@ -26,12 +26,13 @@ from jax.flatten_util import ravel_pytree
 from dpvi.core.clip import clip_ratio
 from dpvi.gradients.ghost.analysis import analyse
 from dpvi.gradients.ghost.microbatch import in_microbatches
-from dpvi.gradients.ghost.parts import Part, assemble, parts_of
+from dpvi.gradients.ghost.parts import Part, assemble, parts_of, side_by_side
 from dpvi.gradients.ghost.replay import Taps, evaluate, flatten, zero_taps
 from dpvi.mechanism.bounded_sum import Clipped, TwoFold, centred_count
 from dpvi.mechanism.layers import Layers
 
 Term = Callable[[Any, Any], jax.Array]  # (params, record) -> scalar
+_TILE = 16  # rows that accelerators multiply at a time
 
 
 def clipped_gradient_sum(
@@ -128,11 +129,22 @@ def clipped_gradient_sum_and_count(
         return jax.grad(tapped, has_aux=True)(zero_taps(closed, analysis.places))
 
     def part_sum(batch: Any, present: jax.Array) -> Clipped:
+        batch, present = _filled_up(batch, present)
         taps, data = jax.vmap(one)(batch)
         parts = list(parts_of(analysis, taps, data, present.size, vector.dtype))
         return _clip_and_add(parts, [int(labels[part.positions[0]]) for part in parts], clip_norms, present, vector)
 
     return in_microbatches(part_sum, records, included, microbatch_size)
+
+
+def _filled_up(batch: Any, included: jax.Array) -> tuple[Any, jax.Array]:
+    """The batch with empty slots behind it, up to a whole number of tiles; else every product would fill up its own."""
+    size = included.size
+    filled = -(-size // _TILE) * _TILE
+    if filled == size:
+        return batch, included
+    index = np.minimum(np.arange(filled), size - 1)
+    return jax.tree.map(lambda leaf: leaf[index], batch), included[index] & (np.arange(filled) < size)
 
 
 def _check_precision(dtype: Any) -> None:
@@ -156,9 +168,9 @@ def _clip_and_add(
     factor, worst = jnp.minimum(ratio, 1.0), jnp.min(ratio, axis=1)
     usable = worst > 0
     weights = jnp.where((included & usable)[:, None], factor, 0)
-    pieces = [
-        (part.positions, part.weighted_sum(weights[:, layer], usable))
-        for part, layer in zip(parts, layers, strict=True)
-    ]
+    pieces = []
+    for layer in range(len(clip_norms)):
+        own = [part for part, owner in zip(parts, layers, strict=True) if owner == layer]
+        pieces += [(part.positions, part.weighted_sum(weights[:, layer], usable)) for part in side_by_side(own)]
     total = assemble(pieces, vector.size, vector.dtype)
     return Clipped(TwoFold(total, jnp.zeros_like(total)), centred_count(worst, included))

@@ -51,6 +51,16 @@ def parts_of(analysis: Analysis, taps: Taps, data: Sequence[jax.Array], count: i
         yield Part(copies.positions, _copy_gradients(copies, flat))
 
 
+def side_by_side(parts: Sequence[Part]) -> list[Part]:
+    """The same gradients with those that are formed joined to one part: one sum is made sooner than many short ones."""
+    rows = [part for part in parts if isinstance(part.gradient, Rows)]
+    formed = [(part.positions, part.gradient) for part in parts if not isinstance(part.gradient, Rows)]
+    if len(formed) < 2:
+        return list(parts)
+    positions, gradients = zip(*formed, strict=True)
+    return [*rows, Part(np.concatenate(positions), jnp.concatenate(gradients, axis=1))]
+
+
 def assemble(pieces: Sequence[tuple[np.ndarray, jax.Array]], size: int, dtype: Any) -> jax.Array:
     """One vector of ``size`` entries out of values at positions; parameters that nothing uses get zero."""
     unused = np.ones(size, bool)
