@@ -17,6 +17,7 @@ from dpvi.models.base import ModelError
 from dpvi.models.guides import GuidedModel
 from dpvi.models.guides.check import check_guide
 from dpvi.models.guides.execution import record_key, shared_key
+from dpvi.models.guides.start import starting_values
 
 Y = np.array([0.3, -0.2, 1.0, 0.5])
 ETA = jnp.asarray(np.random.default_rng(0).standard_normal(4).astype("float32"))
@@ -30,6 +31,31 @@ def test_parts_of_a_variational_auto_encoder():
     names = [site.name for site in model.parameters.sites]
     assert names == ["shift_location", "shift_spread", "encoder", "widths", "decoder"]
     assert model.num_parameters == 2 + 3 * guide_models.WIDTH * guide_models.LATENT
+
+
+def test_a_start_in_one_program_is_where_numpyro_starts():
+    model = check_guide(vae, vae_guide, PIXELS)
+    assert model._starts.compiled is not None
+    for key in map(jax.random.key, (0, 1)):
+        starts, _ = starting_values(vae, vae_guide, model.structure, key)
+        np.testing.assert_allclose(model.initial(key), model.parameters.unconstrain(starts), rtol=1e-5, atol=1e-6)
+    other = model.parameters.unconstrain(starting_values(vae, vae_guide, model.structure, jax.random.key(2))[0])
+    assert not np.allclose(model.initial(jax.random.key(0)), other, rtol=1e-2)  # the wrong answer: another key's
+    given = model.parameters.constrain(model.initial(jax.random.key(0), {"shift_location": jnp.asarray(3.0)}))
+    assert given["shift_location"] == 3.0
+
+
+def computed_bounds(y):
+    largest = 2 * jnp.ones(())
+    location = numpyro.param("location", 0.5, constraint=constraints.interval(0.0, largest))
+    numpyro.sample("centre", dist.Normal(location, 1.0))
+
+
+def test_a_constraint_with_computed_bounds_keeps_them():
+    model = check_guide(mean, computed_bounds, Y)
+    assert model._starts.compiled is None
+    values = model.parameters.constrain(model.initial(jax.random.key(0)) + 50.0)
+    np.testing.assert_allclose(values["location"], 2.0, rtol=1e-6)
 
 
 def moving_support(y):

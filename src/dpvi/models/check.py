@@ -31,7 +31,7 @@ from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.execution import LOG_DETERMINANT, prior_terms
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.models.simulate import Simulated, differs, simulate, with_responses
+from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundings
@@ -181,7 +181,7 @@ def _describe(output: Any) -> str:
 
 def _value_findings(model: Model, structure: Any) -> list[str]:
     """What only numbers show: one compiled function, run on each kind of simulated records."""
-    evaluate = jax.jit(lambda z, batch: _evaluate(model, z, batch))
+    evaluate = compiled_for_few_calls(lambda z, batch: _evaluate(model, z, batch), model.dimension)
     z = jnp.asarray(0.3 * np.random.default_rng(1).standard_normal(model.dimension), dtype=jnp.result_type(float))
     kinds = simulate(structure, _BATCH)
     try:

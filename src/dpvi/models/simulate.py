@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from dpvi.models.numpyro import NumPyroModel
 
 _VARIED = ("normal", "uniform", "positive", "proportions")
 _CONSTANT = ("zeros", "ones")
+_SMALL_MODEL = 2**20  # parameters
 
 
 class Simulated(NamedTuple):
@@ -56,12 +58,21 @@ def with_responses(model: NumPyroModel, z: jax.Array, kinds: list[Simulated]) ->
     """Replace the responses (leaves that a site takes as ``obs``) by draws from that site, which lie in its support."""
     if not model.layout.responses:
         return kinds
-    respond = jax.jit(lambda batch, key: _respond(model, z, batch, key))
+    respond = compiled_for_few_calls(lambda batch, key: _respond(model, z, batch, key), model.dimension)
     keys = jax.random.split(jax.random.key(0))
     return [
         each._replace(first=respond(each.first, keys[0]), second=respond(each.second, keys[1])) if each.varied else each
         for each in kinds
     ]
+
+
+def compiled_for_few_calls(function: Callable, num_parameters: int) -> Callable:
+    """``function`` of a model with so many parameters, compiled for a few calls before a run.
+
+    On a processor, optimising the program of a model takes longer than all of these calls, unless the model is large.
+    """
+    quick = jax.default_backend() == "cpu" and num_parameters <= _SMALL_MODEL
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0} if quick else None)
 
 
 def differs(a: Any, b: Any, tolerance: float) -> bool:

@@ -37,7 +37,7 @@ from dpvi.models.discovery import batched
 from dpvi.models.guides.execution import drawn, run_guide, run_model
 from dpvi.models.guides.model import GuidedModel
 from dpvi.models.guides.parameters import merged
-from dpvi.models.simulate import Simulated, differs, simulate
+from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate
 from dpvi.models.sites import support_parameters
 
 _BATCH = 3
@@ -180,8 +180,10 @@ def _value_findings(model: GuidedModel) -> list[str]:
     eta = jnp.asarray(random.standard_normal(model.num_base), dtype)
     # two programs, with the point as an argument: in one, or with a network's parameters as constants, both compiling
     # and running take many times as long
-    terms = partial(jax.jit(partial(_terms, model)), xi, eta)
-    gradients = partial(jax.jit(partial(_gradients, model)), xi, eta)
+    terms, gradients = (
+        partial(compiled_for_few_calls(partial(function, model), model.num_parameters), xi, eta)
+        for function in (_terms, _gradients)
+    )
     kinds = simulate(model.structure, _BATCH)
     try:
         results = [terms(simulated.first) | _judged(*gradients(simulated.first)) for simulated in kinds]

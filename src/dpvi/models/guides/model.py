@@ -27,6 +27,7 @@ from dpvi.models.guides.execution import NUM_SEED_NORMALS, record_key, run_guide
 from dpvi.models.guides.parameters import Parameters
 from dpvi.models.guides.start import Starts
 from dpvi.models.plated import PlatedModel
+from dpvi.models.simulate import compiled_for_few_calls
 from dpvi.models.sites import check_values, check_vector, is_real
 
 
@@ -75,7 +76,9 @@ class GuidedModel(PlatedModel):
         self._draw = jax.jit(self._evaluate_draw, inline=True)
         self._values = jax.jit(self._evaluate_sites, inline=True)
         self._inverse = jax.jit(self._evaluate_inverse, inline=True)
-        self._started = jax.jit(self._evaluate_start) if self._starts.compiled else self._evaluate_start
+        self._started = self._evaluate_start
+        if self._starts.compiled is not None:
+            self._started = compiled_for_few_calls(self._evaluate_start, self.num_parameters)
 
     @property
     def num_parameters(self) -> int:
