@@ -8,7 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from core.test_columns import histogram_plan
+from support.small_models import histogram_plan
 
 from dpvi.core.columns import Constant, Levels, Numeric, OneHot
 from dpvi.models.base import ModelError
