@@ -29,7 +29,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # privacy rests on (mechanism, sampling, clipping), its statistics, studies and doctests are compiled as for users.
 QUICKLY_COMPILED = (
     *("models/", "synthetic/", "train/", "test_dpsvi.py", "test_examples.py", "test_fit", "test_guided_fit.py"),
-    *(f"experiments/test_{name}" for name in ("adult", "deep", "dpvim", "learning_rate", "vae")),
+    *(f"experiments/test_{name}" for name in ("adult", "deep", "dpvim", "generative", "learning_rate", "vae")),
     *(f"gradients/test_{name}" for name in ("ghost_models", "gradients", "guided", "named_layers")),
     *(f"posterior/test_{name}" for name in ("joint", "methods", "na_dpvi", "posterior", "score.py")),
     *(f"posterior/test_{name}" for name in ("score_clip_norm", "score_driver", "storage")),
