@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jax
 import pytest
+from jax._src import compiler  # its settings are public only for one function at a time
 from support.labels import CHECKING, believe_plans
 
 from dpvi.privacy import planning
@@ -21,13 +24,17 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / "
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# LLVM's optimisation takes a quarter of the time of tests that mostly compile, and changes rounding alone: these go
-# without. What privacy rests on (mechanism, sampling, clipping, gradients), its statistics, plain fits and doctests are
-# compiled as for users, and so are tests that run chains, which take longer without than they save.
+# What is left is mostly XLA. Its emitters of fusions take half of that, LLVM's optimisation half of the rest, and both
+# change rounding alone: tests that mostly compile go without both, tests that run long go without the first. What
+# privacy rests on (mechanism, sampling, clipping), its statistics, studies and doctests are compiled as for users.
 QUICKLY_COMPILED = (
-    *("models/", "train/", "test_dpsvi.py", "test_examples.py", "test_fit_clipping.py", "test_guided_fit.py"),
-    *(f"posterior/test_{name}.py" for name in ("joint", "methods", "na_dpvi_result", "posterior")),
+    *("models/", "synthetic/", "train/", "test_dpsvi.py", "test_examples.py", "test_fit", "test_guided_fit.py"),
+    *(f"experiments/test_{name}" for name in ("adult", "deep", "dpvim", "generative", "learning_rate", "vae")),
+    *(f"gradients/test_{name}" for name in ("ghost_models", "gradients", "guided", "named_layers")),
+    *(f"posterior/test_{name}" for name in ("joint", "methods", "na_dpvi", "posterior", "score.py")),
+    *(f"posterior/test_{name}" for name in ("score_clip_norm", "score_driver", "storage")),
 )
+COMPILED_WITHOUT_FUSIONS = (*QUICKLY_COMPILED, "baselines/", "experiments/", "posterior/", "reporting/")
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
@@ -44,11 +51,25 @@ def plans_are_labels() -> Iterator[None]:
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compiled programs of one module are of no use to the next and would fill the memory of a long session."""
-    file = request.path.relative_to(Path(__file__).parent).as_posix()
-    jax.config.update("jax_disable_most_optimizations", file.startswith(QUICKLY_COMPILED))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        if is_in(request.path, QUICKLY_COMPILED):
+            jax.config.update("jax_disable_most_optimizations", True)
+        if is_in(request.path, COMPILED_WITHOUT_FUSIONS):
+            patch.setattr(compiler, "get_compile_options", partial(without_fusions, compiler.get_compile_options))
+        yield
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
+
+
+def is_in(file: Path, places: tuple[str, ...]) -> bool:
+    tests = Path(__file__).parent
+    return file.is_relative_to(tests) and file.relative_to(tests).as_posix().startswith(places)
+
+
+def without_fusions(options_for: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Options of the compiler whose kernels are written as they were before XLA had its emitters of fusions."""
+    overrides = {"xla_cpu_use_fusion_emitters": False, **(options.pop("env_options_overrides", None) or {})}
+    return options_for(*args, env_options_overrides=overrides, **options)
 
 
 @pytest.fixture

@@ -5,21 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from support.small_models import histogram_plan
 
 import dpvi
 from dpvi.core.columns import Constant, Levels, Numeric, OneHot, counted
 from dpvi.core.plan import GaussianRelease, Plan
 
 COLUMNS = (Numeric(0, 100, bins=10), Levels((2.0, 0.0, 1.0)), OneHot(5), OneHot(5, reference=True), Constant(1.0))
-
-
-def histogram_plan(columns, noise_multiplier=10.0, num_records=None, num_steps=100, **settings):
-    """A plan whose ε is a label."""
-    gradients = GaussianRelease("gradients", 0.1, num_steps, 1.0, 1.0)
-    histograms = GaussianRelease("histograms", 1.0, 1, noise_multiplier, math.sqrt(counted(columns)))
-    return Plan(
-        100.0, 1e-5, (gradients, histograms), "a label", num_records=num_records, covariates=columns, **settings
-    )
 
 
 def test_widths_and_bins():

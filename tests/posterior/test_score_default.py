@@ -8,9 +8,9 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from core.test_columns import histogram_plan
 from support.numpyro_models import logistic
 from support.score_models import coin, score_plan, sigmoid
+from support.small_models import histogram_plan
 
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan

@@ -22,7 +22,7 @@ def start_jax(options: dict[str, Any]) -> None:
         "jax_numpy_dtype_promotion": "strict",
         "jax_enable_x64": True,
         "jax_compilation_cache_dir": options["cache"],
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
     for name, value in settings.items():

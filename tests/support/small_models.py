@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.columns import Column, counted
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.core.trace import BlockSums, Trace
 from dpvi.models.functions import FunctionModel, from_functions
@@ -27,6 +28,20 @@ def private_plan(
     """A plan whose ε is only a label, so that no accountant runs."""
     release = GaussianRelease("gradients", sampling_rate, num_steps, noise_multiplier, clip_norm)
     return Plan(epsilon=1.0, delta=1e-5, releases=(release,), accountant="no accountant, a label for tests")
+
+
+def histogram_plan(
+    columns: tuple[Column, ...],
+    noise_multiplier: float = 10.0,
+    num_records: int | None = None,
+    num_steps: int = 100,
+    **settings: Any,
+) -> Plan:
+    """A plan that pays for histograms of covariates, too; its ε is a label."""
+    gradients = GaussianRelease("gradients", 0.1, num_steps, 1.0, 1.0)
+    histograms = GaussianRelease("histograms", 1.0, 1, noise_multiplier, math.sqrt(counted(columns)))
+    releases = (gradients, histograms)
+    return Plan(100.0, 1e-5, releases, "a label", num_records=num_records, covariates=columns, **settings)
 
 
 def exact_plan(num_steps: int, sampling_rate: float = 1.0, clip_norm: float = math.inf) -> Plan:

@@ -12,6 +12,8 @@ def main(folder: str, cache: str) -> None:
 
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     from support.labels import believe_plans
     from support.small_models import study
 
