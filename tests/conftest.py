@@ -10,10 +10,14 @@ from typing import Any
 import hypothesis
 import jax
 import pytest
-from jax._src import compiler  # its settings are public only for one function at a time
 from support.labels import CHECKING, believe_plans
 
 from dpvi.privacy import planning
+
+try:  # JAX has options of the compiler for one function at a time; without this place for all, tests only take longer
+    from jax._src import compiler
+except ImportError:
+    compiler = None
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_platforms", "cpu")
@@ -54,7 +58,7 @@ def programs_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if is_in(request.path, QUICKLY_COMPILED):
             jax.config.update("jax_disable_most_optimizations", True)
-        if is_in(request.path, COMPILED_WITHOUT_FUSIONS):
+        if is_in(request.path, COMPILED_WITHOUT_FUSIONS) and hasattr(compiler, "get_compile_options"):
             patch.setattr(compiler, "get_compile_options", partial(without_fusions, compiler.get_compile_options))
         yield
     jax.config.update("jax_disable_most_optimizations", False)

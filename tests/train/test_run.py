@@ -171,9 +171,10 @@ def test_every_program_is_compiled_once(monkeypatch, caplog, num_records, slots,
     if slots is not None:
         monkeypatch.setattr(preparation, "_MAX_PASS_ELEMENTS", slots * DIMENSION)
     monkeypatch.setattr(chunk, "_MAX_CHUNK", 4)
-    records = np.random.default_rng(1).normal(size=(num_records, DIMENSION))
+    datasets = np.random.default_rng(1).normal(size=(2, num_records, DIMENSION))
+    plan = exact_plan(120, 0.2, clip_norm=1.0)
     with caplog.at_level(logging.DEBUG, logger="jax._src.dispatch"):
-        trace_of_fit(exact_plan(120, 0.2, clip_norm=1.0), records, optimizer=optax.sgd(1e-4))
+        dpvi.fit_many(MODEL, datasets, plan, optimizer=optax.sgd(1e-4), seeds=[0, 1], progress=False)
     finished = (re.match(r"Finished XLA compilation of jit\((\w+)\)", line) for line in caplog.messages)
     compiled = Counter(match[1] for match in finished if match)
     assert compiled["run"] == num_programs
