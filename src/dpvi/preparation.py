@@ -23,6 +23,7 @@ from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.ghost import uses_ghost_clipping
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
+from dpvi.mechanism.compiler_check import check_compiler
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
@@ -80,6 +81,7 @@ def prepare(
     if guide is not None:
         _refuse_beside_a_guide(family, estimator, covariate_law)
     with ready_together():
+        check_compiler()
         _check_settings(plan, family, estimator, optimizer)
         _check_microbatch_size(microbatch_size)
         key = root_key(seed)
