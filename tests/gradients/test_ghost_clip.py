@@ -330,3 +330,17 @@ def test_rounding_of_a_large_batch_stays_far_below_the_clip_norm():
 
     assert error(in_parts) < 1e-3
     assert error(one_by_one) > 1.5e-3  # the named wrong answer
+
+
+@pytest.mark.parametrize("size", [1, 11, 16, 17])
+def test_slots_that_fill_up_a_tile_add_nothing(monkeypatch, size):
+    """As on an accelerator; the last record stands in every slot that is filled up, and must not count again."""
+    params, few = network_and_records()
+    records = jnp.tile(few, (2, 1))[:size]
+    plain = clipped_gradient_sum(network, params, records, jnp.ones(size, bool), 0.5).value
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    filled = clipped_gradient_sum(network, params, records, jnp.ones(size, bool), 0.5).value
+    np.testing.assert_allclose(filled, plain, rtol=1e-5, atol=1e-5)
+    again = jnp.concatenate([records, records[-1:]])
+    counted = clipped_gradient_sum(network, params, again, jnp.ones(size + 1, bool), 0.5).value
+    assert np.max(np.abs(counted - plain)) > 1e-3

@@ -284,3 +284,15 @@ def test_sentences_hold_no_number_of_records():
     with pytest.raises(ModelError) as caught:
         check_guide(mean, reads_records, many)
     assert "97" not in str(caught.value)
+
+
+def test_an_array_kept_from_an_earlier_call_is_named():
+    kept = []
+
+    def keeping(y):
+        kept.append(jnp.linspace(0.0, 1.0, 3))
+        location = numpyro.param("location", 0.0) + kept[0][0]
+        numpyro.sample("centre", dist.Normal(location, numpyro.param("spread", 1.0)))
+
+    with pytest.raises(ModelError, match="keeps an array that an earlier call computed"):
+        check_guide(guide_models.mean, keeping, np.zeros(5))

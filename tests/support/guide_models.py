@@ -10,6 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
 from numpyro.distributions import constraints
 
 WIDTH, LATENT = 5, 2
@@ -72,10 +73,43 @@ def _two_codes_guide(x, scale=1.0):
         numpyro.sample("b", dist.Normal((x @ encoder)[:, 1] + 0.3 * a, 0.5))
 
 
-WITHOUT_CLOSED_FORM = {
-    "scaled": (partial(_two_codes, first="a", second="b", scale=0.5), partial(_two_codes_guide, scale=0.5)),
-    "another order": (partial(_two_codes, first="b", second="a"), _two_codes_guide),
-    "no formula": (partial(_two_codes, first="a", second="b", tails=dist.Laplace), _two_codes_guide),
+def _loop(x):
+    """Two latents a pixel in turn: a_t around the last b, b_t around a_t."""
+    decoder = _weights("decoder", (x.shape[1],))
+
+    def step(last, _):
+        with numpyro.plate("records", x.shape[0]):
+            a = numpyro.sample("a", dist.Normal(1.5 * last, 1.0))
+            b = numpyro.sample("b", dist.Normal(0.5 * a, 1.0))
+        return b, b
+
+    _, codes = scan(step, jnp.zeros(x.shape[0]), jnp.arange(x.shape[1]))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("x", dist.Bernoulli(logits=decoder * codes.T).to_event(1), obs=x)
+
+
+def _loop_guide(x):
+    """All of a first, and then b around the a that follows it, as no order of names tells."""
+    weight, pull = _weights("weight", ()), _weights("pull", ())
+    with numpyro.plate("pixels", x.shape[1], dim=-2), numpyro.plate("records", x.shape[0], dim=-1):
+        a = numpyro.sample("a", dist.Normal(weight * x.T, 0.5))
+        numpyro.sample("b", dist.Normal(pull * jnp.roll(a, -1, axis=0), 0.5))
+
+
+def _masked(function, mask):
+    return lambda *args: handlers.mask(function, mask=jnp.asarray(mask))(*args)
+
+
+_IN_ORDER = partial(_two_codes, first="a", second="b")
+# model, guide, and the latents of a record whose divergence has a closed form
+DIVERGENCES = {
+    "one latent": (vae, vae_guide, ("code",)),
+    "two latents": (_IN_ORDER, _two_codes_guide, ("a", "b")),
+    "another order": (partial(_two_codes, first="b", second="a"), _two_codes_guide, ("b",)),
+    "loop": (_loop, _loop_guide, ("b",)),
+    "scaled": (partial(_IN_ORDER, scale=0.5), partial(_two_codes_guide, scale=0.5), ()),
+    "no formula": (partial(_IN_ORDER, tails=dist.Laplace), _two_codes_guide, ()),
+    "masked": (_masked(_IN_ORDER, True), _masked(_two_codes_guide, True), ()),
 }
 
 

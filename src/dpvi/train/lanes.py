@@ -31,8 +31,8 @@ def in_parts(function: Callable[..., Any], arguments: tuple[Any, ...], bytes_per
     cache_bytes
         How many of those may be there at a time.
 
-    The last part takes lanes of the one before again where they do not come out even: the same inputs, randomness
-    included, give the same outputs.
+    The last part takes lanes of the one before again where they do not come out even, from the same inputs, randomness
+    included; what it gives for them replaces what was there.
     """
     num_lanes = jax.tree.leaves(arguments)[0].shape[0]
     size = lanes_at_once(num_lanes, cache_bytes // max(bytes_per_lane, 1)) if on_host() else num_lanes

@@ -64,7 +64,8 @@ def clipped_gradient_sum(
     layers
         Clip every layer to a norm of its own; see :class:`dpvi.core.clipping.PerLayer` for what that costs.
     microbatch_size
-        Most slots to work on at a time. Changes time and memory, never the mechanism.
+        Most slots to work on at a time; accelerators fill them up to a multiple of 16. Changes time and memory, never
+        the mechanism.
 
     Guarantees
     ----------
@@ -138,9 +139,9 @@ def clipped_gradient_sum_and_count(
 
 
 def _filled_up(batch: Any, included: jax.Array) -> tuple[Any, jax.Array]:
-    """The batch with empty slots behind it, up to a whole number of tiles; else every product would fill up its own."""
+    """On an accelerator, the batch with empty slots behind it up to whole tiles; else products fill up one by one."""
     size = included.size
-    filled = -(-size // _TILE) * _TILE
+    filled = size if jax.default_backend() == "cpu" else -(-size // _TILE) * _TILE
     if filled == size:
         return batch, included
     index = np.minimum(np.arange(filled), size - 1)

@@ -64,12 +64,18 @@ def check_guide(function: Any, guide: Any, data: Any) -> GuidedModel:
     for name, value in (("model", function), ("guide", guide)):
         if not callable(value) or isinstance(value, type):
             raise TypeError(f"A fit with a guide needs a NumPyro {name}, a function, got {type(value).__name__}.")
-    ready = GuidedModel(function, guide, structure_of(data))
-    if ready.num_parameters == 0:
-        raise ModelError("Guide and model must have at least one numpyro.param to learn, but have none.")
-    findings = _start_findings(ready) + _flow_findings(ready)
-    if not findings:
-        findings = _value_findings(ready)
+    try:
+        ready = GuidedModel(function, guide, structure_of(data))
+        if ready.num_parameters == 0:
+            raise ModelError("Guide and model must have at least one numpyro.param to learn, but have none.")
+        findings = _start_findings(ready) + _flow_findings(ready)
+        if not findings:
+            findings = _value_findings(ready)
+    except jax.errors.UnexpectedTracerError as error:
+        raise ModelError(
+            "Guide or model keeps an array that an earlier call computed, in a cache or a global; compute it before, "
+            "or anew in every call."
+        ) from error
     if findings:
         raise ModelError(findings)
     return ready
@@ -187,6 +193,8 @@ def _value_findings(model: GuidedModel) -> list[str]:
     kinds = simulate(model.structure, _BATCH)
     try:
         results = [terms(simulated.first) | _judged(*gradients(simulated.first)) for simulated in kinds]
+    except jax.errors.UnexpectedTracerError:
+        raise
     except Exception as error:
         raise ModelError(
             f"Guide and model must run on a batch of one record, but fail with {type(error).__name__}; "

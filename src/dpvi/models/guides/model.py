@@ -13,6 +13,7 @@ what lies inside the record plate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from numpyro.distributions import biject_to
 from dpvi.models import execution
 from dpvi.models.base import Record
 from dpvi.models.guides.discovery import GuidedLayout, discover
-from dpvi.models.guides.divergence import closed_divergences
+from dpvi.models.guides.divergence import closed_divergences, closed_sites
 from dpvi.models.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
 from dpvi.models.guides.parameters import Parameters
 from dpvi.models.guides.start import Starts
@@ -142,9 +143,8 @@ class GuidedModel(PlatedModel):
         guide_plate = self.layout.guide_plate
         if guide_plate is None:
             return [(1, *each) for each in execution.record_log_probs(model_trace, self.record_plate, ())]
-        closed = {}
-        if closed_form:
-            closed = closed_divergences(guide_trace, model_trace, (guide_plate, self.record_plate))
+        names = self.closed_sites if closed_form else ()
+        closed = closed_divergences((guide_trace, model_trace), names, self.record_plate)
         modelled = execution.record_log_probs(model_trace, self.record_plate, closed)
         guided = execution.record_log_probs(guide_trace, guide_plate, closed)
         return [(1, *each) for each in modelled] + [(-1, *each) for each in [*guided, *closed.values()]]
@@ -158,6 +158,18 @@ class GuidedModel(PlatedModel):
     def _evaluate_start(self, key: jax.Array, values: Mapping[str, Any]) -> jax.Array:
         with jax.numpy_dtype_promotion("standard"):
             return self.parameters.unconstrain({**self._starts(key), **values})
+
+    @cached_property
+    def closed_sites(self) -> tuple[str, ...]:
+        """Latent sites of a record whose divergence is taken in closed form."""
+        if self.layout.guide_plate is None:
+            return ()
+        xi, eta = (jnp.zeros(size) for size in (self.num_parameters, self.num_base))
+
+        def run(values: Mapping[str, Any]) -> tuple[dict[str, dict], dict[str, dict]]:
+            return self.run(xi, eta, shared_key(eta), self.placeholder(), values)
+
+        return closed_sites(run, self.layout.local_sites, (self.layout.guide_plate, self.record_plate))
 
     def _on_placeholder(self, xi: jax.Array, eta: jax.Array) -> tuple[dict[str, dict], dict[str, dict]]:
         return self.run(xi, eta, shared_key(eta), self.placeholder())
