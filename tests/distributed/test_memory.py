@@ -13,7 +13,7 @@ from support.memory_worker import COLUMNS
 NUM_RECORDS = 250_000_000  # of 400 bytes
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="sparse files and the unit of ru_maxrss are those of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="sparse files and /proc are those of Linux")
 def test_a_run_over_100_gigabytes_holds_less_than_two(tmp_path):
     path = tmp_path / "records.bin"
     path.touch()
