@@ -75,7 +75,7 @@ class Run:
         layout = self.layout
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
-        if self.lanes is not None and isinstance(self._draw, CompiledDraws):  # one run gains little, for memory
+        if self.lanes is not None and isinstance(self._draw, CompiledDraws):  # a single run gains little for its memory
             self._compile(self._draw, records, streams, state, moving=driver is None)
         ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
         state, streams = self._shared((state, streams))
