@@ -142,7 +142,7 @@ def fit(
         histograms = histograms_of(algorithm, placed.blocks(), key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-        run = partial(Run(algorithm, mesh=placed.mesh), placed.records, run_streams, state)
+        run = partial(Run(algorithm, mesh=placed.mesh, driven=driver is not None), placed.records, run_streams, state)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
         trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)

@@ -119,7 +119,7 @@ def fit_many(
     algorithm, scores = ready.algorithm, ready.scores
     size = _checked_size(group_size, num_sets, directory is not None)
     mesh, lanes = lane_mesh(devices, size)
-    run = Run(algorithm, lanes=len(lanes), mesh=mesh)
+    run = Run(algorithm, lanes=len(lanes), mesh=mesh, driven=scores is not None)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     study = _Study(algorithm, scores, run, len(lanes), mesh, stacked, keys, seeds, initial_location, covariate_law)
     return study.all_results(size, None if directory is None else study.folder(Path(directory)), progress)

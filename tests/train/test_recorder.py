@@ -11,7 +11,7 @@ import pytest
 from support.small_models import block_sums
 
 from dpvi.core.trace import CurvatureSums, Trace
-from dpvi.train import recorder
+from dpvi.train import chunk, recorder
 from dpvi.train.chunk import Layout, make_layout
 from dpvi.train.loop import _pieces
 from dpvi.train.recorder import Recorder
@@ -47,15 +47,21 @@ def record(
     target = Recorder(layout, sizes, np.float32, lanes, for_driver)
     edges = [0, *stops, layout.num_steps]
     for stretch, (start, stop) in enumerate(itertools.pairwise(edges)):
-        for chunk, first, last in _pieces(layout, start, stop):
-            base = chunk * layout.chunk_length
+        for number, first, last in _pieces(layout, start, stop):
+            base, length = number * layout.chunk_length, layout.group_length
+            begins = np.arange(first // length, -(-last // length)) * length
 
-            def piece(part: np.ndarray, base=base, first=first, last=last) -> jax.Array:
-                out = np.zeros((lanes, layout.chunk_length, *part.shape[2:]), np.float32)
-                out[:, first:last] = part[:, base + first : base + last]
+            def kept(part: np.ndarray, base=base, first=first, begins=begins, length=length) -> jax.Array:
+                out = np.full((lanes, layout.rows_per_chunk, *part.shape[2:]), np.float32(7))
+                out[:, first // length :][:, : len(begins)] = part[:, base + begins]
                 return jnp.asarray(out)
 
-            target.record(jax.tree.map(piece, rows), chunk, first, last, moving=stretch not in frozen)
+            piece = jax.tree.map(kept, rows._replace(clip_norm=None))
+            if rows.clip_norm is not None:
+                norms = np.zeros((lanes, layout.chunk_length), np.float32)
+                norms[:, first:last] = rows.clip_norm[:, base + first : base + last]
+                piece = piece._replace(clip_norm=jnp.asarray(norms))
+            target.record(piece, number, first, last, moving=stretch not in frozen)
     return target.traces(np.zeros((lanes, SIZES.iterate), np.float32))
 
 
@@ -193,24 +199,42 @@ def test_lanes_are_recorded_side_by_side():
         assert_sums_equal(trace.blocks, expected)
 
 
-@pytest.mark.parametrize("summed", [1, 2])  # strides of 4 and 2
-@pytest.mark.parametrize("num_steps", [1024, 1203])
-@pytest.mark.parametrize("chunk", [2, 3, 6, 16, 600])
-def test_sums_of_large_models_leave_steps_out(monkeypatch, summed, num_steps, chunk):
-    """Whatever a chunk's length, which follows from the private number of records: the sums are over the same steps."""
-    monkeypatch.setattr(recorder, "SUMMED_PARAMETERS", summed)
-    rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // chunk)
+@pytest.mark.parametrize(
+    ("num_steps", "kept", "stride"),
+    [(1024, 1, 4), (1024, 2, 2), (1103, 1, 4), (1101, 1, 4), (1103, 2, 2), (1203, 1, 3)],
+)
+@pytest.mark.parametrize("length", [2, 3, 6, 16, 600])
+def test_traces_of_large_models_leave_steps_out(monkeypatch, num_steps, kept, stride, length):
+    """Whatever a chunk's length, which follows from the private number of records: the same steps are kept."""
+    monkeypatch.setattr(chunk, "KEPT_PARAMETERS", kept)
+    rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // length, SIZES.iterate)
+    assert layout.stride == stride
     (trace,) = record(rows, layout, for_driver=False)
-    counted = np.arange(num_steps) % (SIZES.iterate // summed) == 0
-    expected = block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, counted)
+    steps = np.arange(0, num_steps, stride)
+    expected = block_sums(rows.iterate[0], rows.gradient[0], layout.block_length, np.arange(num_steps) % stride == 0)
     assert_sums_equal(trace.blocks, expected)
-    (all_of_them,) = record(rows, layout)
-    assert all_of_them.blocks.count.sum() == num_steps
+    assert np.all(trace.blocks.count > 0)
+    np.testing.assert_array_equal(trace.steps, steps)
+    np.testing.assert_array_equal(trace.noisy_sums, rows.noisy_sum[0][steps])
 
 
-@pytest.mark.parametrize(("num_steps", "stride"), [(7, 1), (30, 2), (63, 4), (5000, 32)])
-def test_a_short_run_of_a_network_is_not_summed_up_by_its_start(num_steps, stride):
-    parameters = 40 * recorder.SUMMED_PARAMETERS
-    layout = make_layout(num_steps, 2**26, parameters)
-    assert recorder._stride(layout, parameters) == stride
-    assert -(-num_steps // stride) >= min(num_steps, recorder._FEWEST_SUMMED)
+@pytest.mark.parametrize("kept_rows", [1, 10, 50])
+@pytest.mark.parametrize("length", [2, 600])
+def test_kept_steps_are_thinned_like_others(monkeypatch, kept_rows, length):
+    monkeypatch.setattr(chunk, "KEPT_PARAMETERS", 1)
+    num_steps = 1203
+    rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // length, SIZES.iterate)
+    monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", kept_rows * ROW_BYTES)
+    (trace,) = record(rows, layout, for_driver=False)
+    assert len(trace.steps) <= kept_rows
+    np.testing.assert_array_equal(trace.steps, np.arange(0, num_steps, trace.thinning))
+    np.testing.assert_array_equal(trace.iterates, rows.iterate[0][trace.steps])
+
+
+@pytest.mark.parametrize(("num_steps", "stride"), [(7, 1), (30, 2), (63, 4), (5000, 32), (6200, 24)])
+@pytest.mark.parametrize("bytes_per_step", [1, 2**20, 2**26])
+def test_a_short_run_of_a_network_keeps_several_steps(num_steps, stride, bytes_per_step):
+    layout = make_layout(num_steps, bytes_per_step, 40 * chunk.KEPT_PARAMETERS)
+    assert layout.stride == stride
+    assert layout.num_kept >= min(num_steps, chunk._FEWEST_KEPT)
+    assert make_layout(num_steps, bytes_per_step, 40 * chunk.KEPT_PARAMETERS, keep_all=True).stride == 1

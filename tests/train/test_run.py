@@ -137,6 +137,27 @@ def test_a_thinned_run_is_the_same_run(monkeypatch):
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("longest", [2, 3, 1024])  # chunks within a stride, and several strides in one
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_run_that_keeps_one_step_in_several_is_the_same_run(monkeypatch, longest, broken):
+    """Even where a record breaks the quick program at steps that are not kept."""
+    records = np.vstack([RECORDS, [[np.inf, 0.0]]]) if broken else RECORDS
+    plan = private_plan(450, sampling_rate=0.02)
+    whole = trace_of_fit(plan, records)
+    monkeypatch.setattr(chunk, "KEPT_PARAMETERS", 1)
+    monkeypatch.setattr(chunk, "_MAX_CHUNK", longest)
+    kept = trace_of_fit(plan, records)
+    assert kept.thinning == 4
+    for name in ("iterates", "queries", "noisy_sums"):
+        np.testing.assert_allclose(getattr(kept, name), getattr(whole, name)[::4], rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(kept.final, whole.final, rtol=1e-9)
+    assert kept.block_length == whole.block_length == 4
+    np.testing.assert_array_equal(kept.blocks.count, 1)
+    expected = gradients_of(kept, Aligned(), plan.sampling_rate)
+    np.testing.assert_allclose(kept.blocks.gradient, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.usefixtures("x64")
 def test_several_passes_release_the_same_sum_as_one(monkeypatch):
     plan = exact_plan(20, clip_norm=0.7)
     one_pass = trace_of_fit(plan)

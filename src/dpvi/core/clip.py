@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -29,25 +31,29 @@ def clip_factor(vector: jax.Array, clip_norm: float | jax.Array) -> jax.Array:
     return jnp.minimum(clip_ratio(vector, clip_norm), 1.0)
 
 
-def clip_ratio(vector: jax.Array, clip_norm: float | jax.Array) -> jax.Array:
+def clip_ratio(vector: jax.Array | Sequence[jax.Array], clip_norm: float | jax.Array) -> jax.Array:
     """C/‖vector‖ less the slack of :func:`clip_factor`, not cut off at 1: infinite for zero, 0 for a broken vector.
 
-    ``clip_norm`` may be a scalar array, for a clip norm that changes from step to step.
+    The vector may come in parts, which need not be put together. ``clip_norm`` may be a scalar array, for a clip norm
+    that changes from step to step.
     """
+    parts = [vector] if isinstance(vector, jax.Array) else list(vector)
+    dtype = parts[0].dtype
     limit: float
     if isinstance(clip_norm, jax.Array):
-        vector, limit = vector / clip_norm.astype(vector.dtype), 1.0
+        parts, limit = [part / clip_norm.astype(dtype) for part in parts], 1.0
     elif math.isinf(clip_norm):
-        finite = jnp.isfinite(jnp.sum(jnp.abs(vector), axis=-1))
-        return jnp.where(finite, jnp.asarray(jnp.inf, vector.dtype), 0)
+        finite = jnp.isfinite(functools.reduce(jnp.add, [jnp.sum(jnp.abs(part), axis=-1) for part in parts]))
+        return jnp.where(finite, jnp.asarray(jnp.inf, dtype), 0)
     elif not _PLAIN[0] < clip_norm < _PLAIN[1]:  # squares could overflow or vanish beside the limit's own
-        vector, limit = vector / jnp.asarray(clip_norm, vector.dtype), 1.0
+        parts, limit = [part / jnp.asarray(clip_norm, dtype) for part in parts], 1.0
     else:
         limit = clip_norm
-    total, depth = _sum_of_squares(vector)
+    totals, depths = zip(*map(_sum_of_squares, parts), strict=True)
+    total, depth = functools.reduce(jnp.add, totals), max(depths) + len(parts) - 1
     # first-order bound on every rounding on the way: the sum's halves under the root, and one unit each for the
     # scaling (two), the squares, the root, the division, the constant and the final product, rounded up
-    slack = (depth / 2 + 8) * float(jnp.finfo(vector.dtype).eps) / 2
+    slack = (depth / 2 + 8) * float(jnp.finfo(dtype).eps) / 2
     return jnp.where(jnp.isfinite(total), limit * (1 - slack) / jnp.sqrt(total), 0.0)
 
 

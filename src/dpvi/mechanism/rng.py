@@ -89,10 +89,11 @@ def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Ar
 
 
 def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
-    """``size`` standard normals for each of ``steps``: (..., len(steps), size), with the axes of ``stream`` in front.
+    """``size`` standard normals or more for each of ``steps``: (..., len(steps), ·), the axes of ``stream`` in front.
 
     A few normals come from the words of one message, many from messages of :data:`NORMALS_PER_PART` normals each,
-    numbered as parts of the step; needs 64-bit mode.
+    numbered as parts of the step. The last part is given whole: to cut it off would copy all of them. Needs 64-bit
+    mode.
     """
     if size <= NORMALS_PER_PART:
         return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)).astype(dtype), 0, -1)
@@ -102,7 +103,7 @@ def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtyp
     messages = jnp.broadcast_to(steps.astype(jnp.uint32)[:, None], shape).reshape(-1)
     draw = _one_by_one if jax.default_backend() == "cpu" else _all_at_once
     drawn = draw(keys, messages, jnp.broadcast_to(parts, shape).reshape(-1), dtype)
-    return drawn.reshape(*shape[:-1], -1)[..., :size]
+    return drawn.reshape(*shape[:-1], -1)
 
 
 def _one_by_one(keys: jax.Array, messages: jax.Array, parts: jax.Array, dtype: jnp.dtype) -> jax.Array:

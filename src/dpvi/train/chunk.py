@@ -2,6 +2,9 @@
 
 A chunk is what runs between two looks at the host: its randomness is drawn ahead, its rows stay on the device. A
 block is what the trace sums over. Chunks tile blocks or blocks tile chunks, so block sums are plain reshapes.
+
+Of most models every step has a row. Of networks one step in several has: iterates next to each other are nearly the
+same, and writing down and adding up all of them would take longer than the gradient.
 """
 
 from __future__ import annotations
@@ -27,15 +30,21 @@ _ACCELERATOR_CHUNK_BYTES = 2**31  # where starting a program costs more than the
 _FEWEST_BLOCKS, _BLOCK_BYTES = 4, 2**27
 _BYTES_PER_PARAMETER = 8 * 6  # of a block: the float64 sums of BlockSums that have an entry per parameter
 _MAX_CHUNK = 1024
-SUMMED_PARAMETERS = 2**14  # how many, on average, a trace adds up at a step: of networks, one step in several
+KEPT_PARAMETERS = 2**14  # how many, on average, a step writes down: of networks, one step in several
+_FEWEST_KEPT = 8  # steps of a run, however many parameters there are
 
 
 class Layout(NamedTuple):
-    """How ``num_steps`` steps are cut."""
+    """How ``num_steps`` steps are cut.
+
+    One step in ``stride`` is kept, the first one of every so many. A chunk has a row for each of its groups of
+    ``group_length`` steps, which holds their first.
+    """
 
     num_steps: int
     chunk_length: int
     block_length: int
+    stride: int = 1
 
     @property
     def num_chunks(self) -> int:
@@ -49,6 +58,32 @@ class Layout(NamedTuple):
     def blocks_per_chunk(self) -> int:
         """Blocks that a chunk covers whole, or 1 when it lies inside one."""
         return max(1, self.chunk_length // self.block_length)
+
+    @property
+    def group_length(self) -> int:
+        return min(self.stride, self.chunk_length)
+
+    @property
+    def rows_per_chunk(self) -> int:
+        return self.chunk_length // self.group_length
+
+    @property
+    def num_kept(self) -> int:
+        """Steps of the run that are kept."""
+        return -(-self.num_steps // self.stride)
+
+    def keeps(self, chunk: int) -> bool:
+        """Whether rows of ``chunk`` are kept: of several chunks within a stride, those of the first one are."""
+        return chunk * self.chunk_length % self.stride == 0
+
+
+class _Carry(NamedTuple):
+    """What goes from step to step within a group."""
+
+    state: State
+    released: tuple[jax.Array, ...]  # query, noisy sum and gradient of the group's first step
+    clip_norms: jax.Array | None  # of all steps of the chunk, where they adapt
+    finite: jax.Array
 
 
 class Ran(NamedTuple):
@@ -69,28 +104,41 @@ def longest_chunk(bytes_per_step: int, drawn_bytes: int = 0) -> int:
     return max(1, min(_MAX_CHUNK, _CHUNK_BYTES // max(bytes_per_step, 1), _DRAWN_BYTES // max(drawn_bytes, 1)))
 
 
-def make_layout(num_steps: int, bytes_per_step: int, num_parameters: int = 1, drawn_bytes: int = 0) -> Layout:
+def make_layout(
+    num_steps: int,
+    bytes_per_step: int,
+    num_parameters: int = 1,
+    drawn_bytes: int = 0,
+    row_bytes: int = 0,
+    keep_all: bool = False,
+) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
     Models with very many parameters have fewer blocks, so that their sums stay within a bound, too, and long ones, so
-    that each holds a step that is added up.
+    that each holds a step that is kept. Rows of kept steps take ``row_bytes`` each, beside the ``bytes_per_step``.
 
-    The block length is part of the trace and therefore depends on the plan and the model alone; how many steps fit into
-    a chunk may depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be halved into
-    chunks.
+    Block length and stride are part of the trace and therefore depend on the plan and the model alone; how many steps
+    fit into a chunk may depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be
+    halved into chunks, and as often into groups of a stride.
     """
-    target = longest_chunk(bytes_per_step, drawn_bytes)
     blocks = min(USUAL_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_BYTES_PER_PARAMETER * num_parameters)))
-    block = _round_down(max(1, num_steps // blocks, num_parameters // SUMMED_PARAMETERS))
+    block = _round_down(max(1, num_steps // blocks, num_parameters // KEPT_PARAMETERS))
+    longest = 1 if keep_all else min(num_parameters // KEPT_PARAMETERS, num_steps // _FEWEST_KEPT)
+    stride = halved if (halved := _halved(block, longest)) <= longest else 1
+    target = longest_chunk(bytes_per_step + row_bytes // stride, drawn_bytes)
     if block <= target:
         # chunks of equal length, so that little of what the last one draws goes unused
         num_chunks = -(-num_steps // (target // block * block))
         blocks_per_chunk = -(-num_steps // (num_chunks * block))
-        return Layout(num_steps, blocks_per_chunk * block, block)
-    chunk = block
-    while chunk > target and chunk % 2 == 0:
-        chunk //= 2
-    return Layout(num_steps, chunk, block)
+        return Layout(num_steps, blocks_per_chunk * block, block, stride)
+    return Layout(num_steps, _halved(block, target), block, stride)
+
+
+def _halved(length: int, most: int) -> int:
+    """``length``, halved until it is at most ``most``, or odd."""
+    while length > most and length % 2 == 0:
+        length //= 2
+    return length
 
 
 def _round_down(length: int) -> int:
@@ -100,11 +148,14 @@ def _round_down(length: int) -> int:
 
 
 def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[..., Ran]:
-    """A function that runs rows ``start`` to ``stop`` of a chunk whose first step is ``base``.
+    """A function that runs steps ``start`` to ``stop`` of a chunk whose first step is ``base``.
 
-    Only with ``careful`` does it have code for draws that outgrow the physical batch and for non-finite releases.
+    ``start`` is the first step of a group, and ``stop`` the end of one if it is known while compiling. Only with
+    ``careful`` does the function have code for draws that outgrow the physical batch and for non-finite releases.
     Nearly all chunks have neither, and run faster and compile in half the time without.
     """
+    length = layout.group_length
+    may_break = algorithm.forms_releases and not careful
 
     def run(
         state: State,
@@ -116,20 +167,42 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
         start: jax.Array | int,
         stop: jax.Array | int,
     ) -> Ran:
-        def one(i: jax.Array, carry: tuple[State, Row]) -> tuple[State, Row]:
-            state, rows = carry
-            # `i` is always inside, so no index is checked: the checks of `x[i]` and `x.at[i]` cost a tenth of a step
+        def one(first: jax.Array, j: jax.Array | int, carry: _Carry) -> _Carry:
+            """Step j of the group that begins with ``first``."""
+            i = first + j
             drawn = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False), draws)
             more = partial(later_pass, algorithm.sampler, streams.sampling, (base + i).astype(jnp.uint32))
-            state, row = private_step(algorithm, records, state, drawn, more if careful else None, query)
-            keep = partial(jax.lax.dynamic_update_index_in_dim, index=i, axis=0)
-            return state, jax.tree.map(keep, rows, row)
+            state, row = private_step(algorithm, records, carry.state, drawn, more if careful else None, query)
+            finite = carry.finite & jnp.all(jnp.isfinite(row.noisy_sum)) if may_break else carry.finite
+            clip_norms = carry.clip_norms
+            if clip_norms is not None:
+                clip_norms = _put(clip_norms, jnp.asarray(row.clip_norm), i)
+            released = row[1:4]
+            if length > 1:
+                released = tuple(map(partial(jnp.where, j == 0), released, carry.released))
+            return _Carry(state, released, clip_norms, finite)
 
-        rows = _empty_rows(algorithm, layout.chunk_length, state.xi.dtype)
-        state, rows = jax.lax.fori_loop(start, stop, one, (state, rows))
-        return Ran(state, rows, jnp.all(jnp.isfinite(rows.noisy_sum)))
+        def group(number: jax.Array, ran: Ran) -> Ran:
+            steps = partial(one, number * length)
+            count = length if isinstance(stop, int) else jnp.minimum(length, stop - number * length)
+            begun = _Carry(ran.state, _empty_rows(algorithm, (), dtype)[1:4], ran.rows.clip_norm, ran.finite)
+            after = steps(0, begun) if length == 1 else jax.lax.fori_loop(0, count, steps, begun)
+            rows = map(partial(_put, index=number), ran.rows[:4], (ran.state.xi, *after.released))
+            return Ran(after.state, Row(*rows, clip_norm=after.clip_norms), after.finite)
+
+        dtype = state.xi.dtype
+        rows = _empty_rows(algorithm, (layout.rows_per_chunk,), dtype)
+        if algorithm.adaptive is not None:
+            rows = rows._replace(clip_norm=jnp.zeros(layout.chunk_length, dtype))
+        begun = Ran(state, rows, jnp.ones((), bool))
+        return jax.lax.fori_loop(start // length, -(-stop // length), group, begun)
 
     return run
+
+
+def _put(rows: jax.Array, row: jax.Array, index: jax.Array) -> jax.Array:
+    """``rows`` with ``row`` at ``index``, which is inside: the checks of ``rows.at[index]`` cost a tenth of a step."""
+    return jax.lax.dynamic_update_index_in_dim(rows, row, index, axis=0)
 
 
 def side_by_side(chunk: Callable[..., Ran], algorithm: Algorithm) -> Callable[..., Ran]:
@@ -150,10 +223,7 @@ def side_by_side(chunk: Callable[..., Ran], algorithm: Algorithm) -> Callable[..
     return run
 
 
-def _empty_rows(algorithm: Algorithm, length: int, dtype: jnp.dtype) -> Row:
+def _empty_rows(algorithm: Algorithm, shape: tuple[int, ...], dtype: jnp.dtype) -> Row:
     sizes = sizes_of(algorithm)
     widths = (sizes.parameters, sizes.queries, sizes.release, sizes.parameters)
-    return Row(
-        *(jnp.zeros((length, width), dtype) for width in widths),
-        clip_norm=jnp.zeros(length, dtype) if sizes.counts else None,
-    )
+    return Row(*(jnp.zeros((*shape, width), dtype) for width in widths))

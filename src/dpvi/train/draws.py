@@ -27,7 +27,7 @@ class Draws(NamedTuple):
     """What one step draws; for a chunk, with a leading axis of steps, and before that one of lanes if there are any."""
 
     positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
-    noise: jax.Array  # (r,), or one more for a count: standard normals for the mechanism
+    noise: jax.Array  # (r,) or more: standard normals for the mechanism; the next is for a count, others are not used
     eta: jax.Array  # (K, base): standard normals for the variational draw
     batch: Any = None  # (slots, …): the records at `positions`, where they were read ahead from a source
 
@@ -73,7 +73,7 @@ def _first_pass(
 
 
 def _noise(stream: jax.Array, steps: jax.Array, num_normals: int, dtype: jnp.dtype) -> jax.Array:
-    """Standard normals for the mechanism, ([lanes,] steps, num_normals)."""
+    """Standard normals for the mechanism, ([lanes,] steps, num_normals or more)."""
     if not stream.ndim:
         return step_normals(stream, steps, num_normals, dtype)
     size = 4 * _WORD_BYTES * min(num_normals, NORMALS_PER_PART) * len(steps)

@@ -34,21 +34,26 @@ class Run:
 
     On a mesh, ``algorithm.shards`` says who holds what, and records come from
     :func:`~dpvi.data.sharding.place_rows`. Where the mesh spans processes, each of them makes the same calls and
-    returns the same traces. Lanes on a mesh are spread over it whole, as many on every device.
+    returns the same traces. Lanes on a mesh are spread over it whole, as many on every device. A run with a driver
+    (``driven``) keeps every step, for the driver is told the mean over all that it asked for.
     """
 
-    def __init__(self, algorithm: Algorithm, lanes: int | None = None, mesh: Mesh | None = None) -> None:
+    def __init__(
+        self, algorithm: Algorithm, lanes: int | None = None, mesh: Mesh | None = None, driven: bool = False
+    ) -> None:
         self.algorithm = algorithm
         self.lanes = lanes
         self.mesh = mesh
+        self._driven = driven
         self.sizes = sizes = sizes_of(algorithm)
         self.dtype = jnp.zeros(()).dtype
         slots = algorithm.sampler.physical_size
         making = algorithm.sampler.words_per_pass + slots + sizes.base + 4 * min(sizes.release, NORMALS_PER_PART)
-        rows = 2 * sizes.parameters + sizes.queries + 2 * sizes.release  # noise included
+        row_bytes = 4 * (2 * sizes.parameters + sizes.queries + sizes.release) * (lanes or 1)
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
-        bytes_per_step = 4 * (making + rows) * (lanes or 1) + read
-        self.layout = make_layout(algorithm.plan.num_steps, bytes_per_step, sizes.parameters, 4 * making)
+        bytes_per_step = 4 * (making + sizes.noise) * (lanes or 1) + read
+        num_steps = algorithm.plan.num_steps
+        self.layout = make_layout(num_steps, bytes_per_step, sizes.parameters, 4 * making, row_bytes, keep_all=driven)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
@@ -73,6 +78,7 @@ class Run:
         """Take every step of the plan and return one trace per lane; ``progress`` may be a bar of several runs."""
         self._must_be_careful = False  # what a run gives does not depend on those before it
         layout = self.layout
+        assert driver is None or self._driven, "a run that leaves steps out cannot answer a driver"
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         if self.lanes is not None and isinstance(self._draw, CompiledDraws):  # a single run gains little for its memory

@@ -1,9 +1,7 @@
 """Turning what a loop released into a :class:`~dpvi.core.trace.Trace`, in bounded memory.
 
-Sums run on the device in float64 and reach the host once per block; rows reach it thinned when all of them would
-not fit. Of networks, sums take one step in several: iterates next to each other are nearly the same, and adding up all
-of them would take longer than the gradient. Several runs side by side (lanes) are recorded at once; a single run is one
-lane.
+Sums over the kept steps run on the device in float64 and reach the host once per block; rows reach it thinned when all
+of them would not fit. Several runs side by side (lanes) are recorded at once; a single run is one lane.
 """
 
 from __future__ import annotations
@@ -18,11 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.trace import MAX_CURVATURE_DIMENSION, BlockSums, CurvatureSums, Segments, Trace
-from dpvi.train.chunk import SUMMED_PARAMETERS, Layout
+from dpvi.train.chunk import KEPT_PARAMETERS, Layout
 from dpvi.train.step import Row, Sizes
 
 _MAX_ROW_BYTES, _NETWORK_ROW_BYTES = 2**28, 2**26  # rows of a network show how it moved; no method reads them
-_FEWEST_SUMMED = 8  # steps of a run that are added up, however many parameters there are
 _MAX_CURVATURE_BYTES = 2**27
 
 
@@ -62,18 +59,16 @@ class Wanted(NamedTuple):
     curvature: bool
     everything: bool
     lanes: bool
-    stride: int  # of steps that are added up
+    group_length: int
 
 
 def _totals(rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> Totals:
-    """Float64 sums over one lane of rows ``start`` to ``stop``, those whose step is a multiple of ``stride``."""
-    num_blocks, stride = wanted.blocks_per_chunk, wanted.stride
-    length = rows.iterate.shape[0]
-    index = -base % stride + stride * jnp.arange(-(-length // stride))
-    mask = ((index >= start) & (index < stop)).astype(jnp.float64)
-    chosen = rows[:4] if stride == 1 else [jnp.take(part, index, axis=0, mode="clip") for part in rows[:4]]
-    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in chosen)
-    time = mask * (base + index).astype(jnp.float64)
+    """Float64 sums over one lane's rows of steps ``start`` to ``stop``; a row is of the first step of its group."""
+    num_blocks, length = wanted.blocks_per_chunk, wanted.group_length
+    first = length * jnp.arange(rows.iterate.shape[0])
+    mask = ((first >= start) & (first < stop)).astype(jnp.float64)
+    phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in rows[:4])
+    time = mask * (base + first).astype(jnp.float64)
 
     def by_block(values: jax.Array) -> jax.Array:
         return _added(values.reshape(num_blocks, -1, *values.shape[1:]))
@@ -167,33 +162,18 @@ class _Groups:
                 store[:, group] += leaf[:, offset]
 
 
-def _stride(layout: Layout, num_parameters: int) -> int:
-    """One step in so many is added up: a power of two that divides the length of a block.
-
-    Which steps are in a sum shows in the trace, so it must not depend on the length of chunks, which depends on the
-    number of records.
-    """
-    wanted, stride = min(num_parameters // SUMMED_PARAMETERS, layout.num_steps // _FEWEST_SUMMED), 1
-    while 2 * stride <= wanted and layout.block_length % (2 * stride) == 0:
-        stride *= 2
-    return stride
-
-
 class Recorder:
     """Collects chunks in order; :meth:`traces` gives one trace per lane."""
 
     def __init__(self, layout: Layout, sizes: Sizes, dtype: Any, lanes: int | None, for_driver: bool = True) -> None:
-        """``lanes`` is None for a single run, whose arrays have no lane axis.
-
-        A driver is given the totals of what it asked for; without one, sums of networks may leave steps out.
-        """
+        """``lanes`` is None for a single run, whose arrays have no lane axis; a driver is given the totals of rows."""
         self.layout = layout
         self.lanes = lanes
         self.num_lanes = num_lanes = lanes or 1
-        stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_steps * num_lanes
-        most = _MAX_ROW_BYTES if sizes.parameters < 4 * SUMMED_PARAMETERS else _NETWORK_ROW_BYTES
-        self.thinning = max(1, -(-stored // most))
-        num_rows = -(-layout.num_steps // self.thinning)
+        stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_kept * num_lanes
+        most = _MAX_ROW_BYTES if sizes.parameters < 4 * KEPT_PARAMETERS else _NETWORK_ROW_BYTES
+        self._thinning = max(1, -(-stored // most))  # one row in so many is stored
+        num_rows = -(-layout.num_kept // self._thinning)
         self._iterates, self._queries, self._noisy_sums = (
             np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
         )
@@ -203,7 +183,7 @@ class Recorder:
             curvature=sizes.release == sizes.parameters <= MAX_CURVATURE_DIMENSION,
             everything=for_driver,
             lanes=lanes is not None,
-            stride=1 if for_driver else _stride(layout, sizes.parameters),
+            group_length=layout.group_length,
         )
         self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * sizes.parameters**2)
         self._blocks: BlockSums | None = None
@@ -214,16 +194,18 @@ class Recorder:
         self._storing: list[Future[None]] = []
 
     def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Sums | None:
-        """Take rows ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device.
+        """Take the rows of steps ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device.
 
         Returns their sums for a driver.
         """
         base = chunk * self.layout.chunk_length
-        self._send_rows(rows, base, start, stop)
-        sums = None
-        if -(base + start) % self._wanted.stride < stop - start:  # some step here is added up
-            sums = self._sum(rows, base, start, stop, moving)
         step = base + stop
+        if self._clip_norms is not None:  # of every step: a number each, without which noise has no scale
+            self._clip_norms[:, base + start : step] = np.asarray(rows.clip_norm)[..., start:stop]
+        sums = None
+        if self.layout.keeps(chunk):
+            self._send_rows(rows, base, start, stop)
+            sums = self._sum(rows, base, start, stop, moving)
         block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
         if block_ends or step == self.layout.num_steps:
             assert self._open is not None, "a block without a step that is added up"
@@ -247,15 +229,15 @@ class Recorder:
 
     def _send_rows(self, rows: Row, base: int, start: int, stop: int) -> None:
         """Start moving rows to the host, thinned so that a large model's do not all cross."""
-        if self._clip_norms is not None:  # of every step: a number each, without which noise has no scale
-            self._clip_norms[:, base + start : base + stop] = np.asarray(rows.clip_norm)[..., start:stop]
-        first = start + (-(base + start)) % self.thinning
-        if first >= stop:
+        before, length = base // self.layout.stride, self.layout.group_length  # rows kept before this chunk
+        first, last = start // length, -(-stop // length)
+        first += -(before + first) % self._thinning
+        if first >= last:
             return
-        target, count = (base + first) // self.thinning, len(range(first, stop, self.thinning))
+        target, count = (before + first) // self._thinning, len(range(first, last, self._thinning))
         parts = [rows.iterate, rows.query, rows.noisy_sum]
-        if self.thinning > 1:
-            parts, first = [_thin(part, first, self.thinning) for part in parts], 0
+        if self._thinning > 1:
+            parts, first = [_thin(part, first, self._thinning) for part in parts], 0
         self._aside(self._store_rows, slice(target, target + count), slice(first, first + count), _sent(parts))
 
     def _store_rows(self, target: slice, source: slice, parts: Sequence[jax.Array]) -> None:
@@ -285,7 +267,8 @@ class Recorder:
         for storing in self._storing:
             storing.result()
         assert self._blocks is not None, "nothing was recorded"
-        steps = np.arange(self._iterates.shape[1], dtype=np.int64) * self.thinning
+        thinning = self._thinning * self.layout.stride
+        steps = np.arange(self._iterates.shape[1], dtype=np.int64) * thinning
 
         def lane(part: Any, index: int) -> Any:
             return None if part is None else type(part)(*(leaf[index] for leaf in part))
@@ -297,7 +280,7 @@ class Recorder:
                 queries=self._queries[index],
                 noisy_sums=self._noisy_sums[index],
                 final=final[index],
-                thinning=self.thinning,
+                thinning=thinning,
                 block_length=self.layout.block_length,
                 blocks=lane(self._blocks, index),
                 segments=None if segments is None else segments[index],

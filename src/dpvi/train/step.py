@@ -70,6 +70,13 @@ class Algorithm:
         return release_layers(self.plan.clipping, self.model, self.family, self.estimator)
 
     @property
+    def forms_releases(self) -> bool:
+        """Whether the release of every record is formed. If not, one that is not finite adds nothing to a sum."""
+        size = self.slots if self.microbatch_size is None else min(self.microbatch_size, self.slots)
+        release_size = self.estimator.release_size(self.family, self.model.dimension)
+        return not uses_ghost_clipping(self.estimator, release_size, size)
+
+    @property
     def adaptive(self) -> QuantileClipping | None:
         """How the clip norm moves, where it does."""
         return self.plan.clipping if isinstance(self.plan.clipping, QuantileClipping) else None
@@ -133,10 +140,8 @@ def clipped_sum(
     """
     model, family, estimator, layers = algorithm.model, algorithm.family, algorithm.estimator, algorithm.layers
     size = algorithm.microbatch_size
-    slots = algorithm.slots
     bound = algorithm.plan.clip_norm if clip_norm is None else clip_norm
-    release_size = estimator.release_size(family, model.dimension)
-    if uses_ghost_clipping(estimator, release_size, slots if size is None else min(size, slots)):
+    if not algorithm.forms_releases:
         assert isinstance(estimator, TermEstimator)
         point, term = estimator.per_record_term(model, family, xi, eta, queries)
         return partial(
@@ -196,12 +201,13 @@ def private_step(
     feed = algorithm.feed
     rows = InMemory(records) if feed is None else ReadAhead(drawn.batch, feed)
     total, count = noiseless_sum(algorithm.sampler, summed, rows, drawn.positions, later_pass, algorithm.shards)
-    noise = drawn.noise[: total.high.shape[0]]
+    noise = drawn.noise[: total.high.shape[0]]  # draws come in parts, of which the last may have more
     noisy_sum = total.high + (total.low + noise_scale(algorithm, state.clip_norm) * noise)
     row = Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi), state.clip_norm)
     if algorithm.adaptive is not None:
         assert state.clip_norm is not None
-        noisy_count = count.high + (count.low + algorithm.adaptive.count_noise(plan.noise_multiplier) * drawn.noise[-1])
+        scale, own_noise = algorithm.adaptive.count_noise(plan.noise_multiplier), drawn.noise[total.high.shape[0]]
+        noisy_count = count.high + (count.low + scale * own_noise)
         state = state._replace(clip_norm=next_clip_norm(algorithm.adaptive, state.clip_norm, noisy_count))
     if query is not None:
         return state, row

@@ -160,12 +160,11 @@ def _clip_and_add(
     parts: Sequence[Part], layers: Sequence[int], clip_norms: Sequence[Any], included: jax.Array, vector: jax.Array
 ) -> Clipped:
     """Clip what each record adds to every layer, and add; ``layers`` says to which one a part belongs."""
+    # per layer and record a short vector, at least as long as the gradient
     norms: list[list[jax.Array]] = [[jnp.zeros((included.size, 1), vector.dtype)] for _ in clip_norms]
     for part, layer in zip(parts, layers, strict=True):
         norms[layer].append(part.norms())
-    # per layer and record a short vector, at least as long as the gradient
-    short = [jnp.concatenate(each, axis=1) for each in norms]
-    ratio = jnp.stack([clip_ratio(each, bound) for each, bound in zip(short, clip_norms, strict=True)], axis=1)
+    ratio = jnp.stack([clip_ratio(each, bound) for each, bound in zip(norms, clip_norms, strict=True)], axis=1)
     factor, worst = jnp.minimum(ratio, 1.0), jnp.min(ratio, axis=1)
     usable = worst > 0
     weights = jnp.where((included & usable)[:, None], factor, 0)
