@@ -1,26 +1,21 @@
-"""Poisson batches: exact tables, exact inclusion, and tests that a biased sampler fails."""
+"""Poisson batches: gaps from words, exact inclusion, and tests that a biased sampler fails."""
 
 from __future__ import annotations
 
 import functools
 import math
-from decimal import Decimal, localcontext
-from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from support.alias_tables import columns_of, tie_of, walker
 from support.batches import check_order, draw_batches, words_of
 from support.statistics import assert_frequencies, assert_rates, assert_variance, tolerance
 
 from dpvi.data.sampling import (
     MAX_RECORDS,
     AliasTable,
-    PoissonSampler,
-    _look_up,
     gaps,
     is_complete,
     poisson_sampler,
@@ -34,147 +29,22 @@ def precision(request):
         yield request.param
 
 
-# --- the tables, in exact arithmetic -------------------------------------------------------------------------------
-
-
-def outcomes(table: AliasTable) -> list[int]:
-    """How many of the 2⁶⁴ pairs of words lead to each outcome."""
-    capacity = 1 << (64 - table.columns_log2)
-    highs, lows, aliases = (np.asarray(leaf).tolist() for leaf in table[:3])
-    assert len(highs) == 1 << table.columns_log2
-    counts = [0] * len(highs)
-    for column, (high, low, alias) in enumerate(zip(highs, lows, aliases, strict=True)):
-        threshold = (high << 32) | low
-        assert 0 <= threshold <= capacity
-        counts[column] += threshold
-        counts[alias] += capacity - threshold
-    return counts
-
-
-def geometric(ratio: Decimal, count: int) -> list[Decimal]:
-    """ratio^g for g = 0, …, count."""
-    powers = [Decimal(1)]
-    for _ in range(count):
-        powers.append(powers[-1] * ratio)
-    return powers
-
-
-def check_tables(num_records: int, sampling_rate: float) -> None:
-    """Both halves of a gap have the probabilities of the geometric law to 2⁻⁶⁰, and these sum to one exactly."""
-    sampler = poisson_sampler(num_records, sampling_rate)
-    base = 1 << sampler.low_bits
-    low, high = outcomes(sampler.low), outcomes(sampler.high)
-    assert sum(low) == sum(high) == 2**64
-    with localcontext() as context:
-        context.prec = 200
-        unit, error = Decimal(2) ** -64, Decimal(2) ** -60
-        powers = geometric(1 - Decimal(sampling_rate), base)  # Decimal(float) is exact
-        beyond, block = 1 - powers[base], powers[base]
-        for value, count in enumerate(low):
-            exact = (powers[value] - powers[value + 1]) / beyond if value < base else Decimal(0)
-            assert abs(count * unit - exact) <= error
-        blocks = geometric(block, len(high))
-        used = [value for value, count in enumerate(high) if count]
-        last = max(used)
-        for value, count in enumerate(high[:last]):
-            assert abs(count * unit - (blocks[value] - blocks[value + 1])) <= error
-        assert abs(high[last] * unit - blocks[last]) <= error  # "at least"
-        # where the last entry stands for longer gaps, these have left the data or do not happen
-        assert last * base >= num_records or blocks[last + 1] <= error
-
-
-@pytest.mark.parametrize(
-    ("num_records", "sampling_rate"),
-    [
-        (1, 0.5),
-        (1, 1e-9),
-        (2, 0.5),
-        (2, 0.999),
-        (1000, 1.0),
-        (1000, 1e-12),
-        (1000, 1 - 2.0**-53),
-        (30_000, 0.01),
-        (10**7, 0.5),
-        (10**7, 1e-5),
-        (10**7, 1e-18),
-        (MAX_RECORDS, 2.0**-30),
-    ],
-)
-def test_tables_hold_the_geometric_law(num_records, sampling_rate):
-    check_tables(num_records, sampling_rate)
-
-
-@settings(max_examples=30)
-@given(num_records=st.integers(1, 3000), sampling_rate=st.floats(1e-15, 1.0))
-def test_tables_hold_the_geometric_law_everywhere(num_records, sampling_rate):
-    check_tables(num_records, sampling_rate)
-
-
-def gap_probabilities(sampler: PoissonSampler, count: int) -> list[Fraction]:
-    """P(G = g) for g < count, as the tables have it."""
-    low, high = outcomes(sampler.low), outcomes(sampler.high)
-    base = 1 << sampler.low_bits
-    return [Fraction(high[g // base] * low[g % base], 2**128) for g in range(count)]
-
-
-def inclusion_probabilities(gap_law: list[Fraction]) -> list[Fraction]:
-    """The renewal equation: record i is drawn after a gap of g if record i − 1 − g was, or from the start."""
-    included: list[Fraction] = []
-    for i in range(len(gap_law)):
-        included.append(gap_law[i] + sum(gap_law[g] * included[i - 1 - g] for g in range(i)))
-    return included
-
-
-@pytest.mark.parametrize("sampling_rate", [0.5, 0.1, 1e-3, 1e-10])
-def test_every_record_is_included_with_the_same_exact_probability(sampling_rate):
-    """Pairs follow: the walk starts anew at every drawn record, so P(i and j) = P(i) P(j − i − 1)."""
-    num_records = 40
-    law = gap_probabilities(poisson_sampler(num_records, sampling_rate), num_records)
-    for probability in inclusion_probabilities(law):
-        assert abs(probability - Fraction(sampling_rate)) <= Fraction(num_records, 2**60)
-    # the named wrong answer: gaps that start at one never draw the first record
-    assert inclusion_probabilities([Fraction(0), *law[:-1]])[0] == 0
-
-
-def test_a_float32_probability_is_not_exact():
-    """What integer thresholds are for: inversion of a 23-bit uniform misses κ by far more than 2⁻⁶⁰."""
-    for sampling_rate in (0.1, 1e-3, 1e-10):
-        reachable = Fraction(math.ceil(sampling_rate * 2**23), 2**23)
-        assert abs(reachable - Fraction(sampling_rate)) > Fraction(1, 2**40)
-
-
 # --- from words to gaps --------------------------------------------------------------------------------------------
 
 
-def on_host(table: AliasTable) -> AliasTable:
-    return AliasTable(*(np.asarray(leaf) for leaf in table[:3]), table.columns_log2)
+@pytest.mark.parametrize(("num_records", "expected"), [(20, 5), (10**6, 300), (MAX_RECORDS, 30)])
+def test_gaps_are_those_of_64_bit_words(num_records, expected):
+    """The numbers a seed gives: low halves first, then high ones, then a spare word that settles what is open."""
+    sampler = poisson_sampler(num_records, expected / num_records)
+    words = np.asarray(words_of(sampler, jnp.arange(200))(False)).astype(np.uint64)
 
+    def half(table: AliasTable, words: np.ndarray, refinement: np.ndarray) -> np.ndarray:
+        return walker(*columns_of(table), (words << np.uint64(32)) | refinement)
 
-def looked_up(table: AliasTable, high: int, low: int) -> int:
-    """The table by Python integers: the top bits choose the column, the rest is compared with the threshold."""
-    word = (high << 32) | low
-    column, rest = word >> (64 - table.columns_log2), word & ((1 << (64 - table.columns_log2)) - 1)
-    threshold = (int(table.threshold_high[column]) << 32) | int(table.threshold_low[column])
-    return column if rest < threshold else int(table.alias[column])
-
-
-@pytest.mark.parametrize(("num_records", "sampling_rate"), [(1, 0.3), (300, 0.05)])
-def test_words_are_compared_with_thresholds_exactly(precision, num_records, sampling_rate):
-    sampler = poisson_sampler(num_records, sampling_rate)
-    for table in (sampler.low, sampler.high):
-        table = on_host(table)
-        words = set(np.random.default_rng(0).integers(0, 2**64, 50, dtype=np.uint64).tolist())
-        for column in range(1 << table.columns_log2):  # just below, at and above every threshold
-            first = column << (64 - table.columns_log2)
-            threshold = first + ((int(table.threshold_high[column]) << 32) | int(table.threshold_low[column]))
-            words |= {first, threshold - 1, threshold, threshold + 1, threshold + 2**32, threshold - 2**32}
-        words = sorted(word for word in words if 0 <= word < 2**64)
-        high, low = (np.array([each >> 32 for each in words], np.uint32), np.array(words, np.uint64).astype(np.uint32))
-        found = _look_up(
-            AliasTable(*map(jnp.asarray, table[:3]), table.columns_log2), jnp.asarray(high), jnp.asarray(low)
-        )
-        expected = [looked_up(table, int(h), int(w)) for h, w in zip(high, low, strict=True)]
-        np.testing.assert_array_equal(np.asarray(found), expected)
+    size = sampler.physical_size
+    low, high = half(sampler.low, words[:size], words[-1]), half(sampler.high, words[size:-1], words[-1])
+    drawn = gaps(sampler, words_of(sampler, jnp.arange(200)))
+    np.testing.assert_array_equal(np.asarray(drawn), (high << sampler.low_bits) + low)
 
 
 def test_gaps_follow_the_geometric_law(precision):
@@ -289,10 +159,8 @@ def test_the_draw_does_not_depend_on_how_steps_are_grouped():
 @pytest.mark.parametrize("num_ties", [1, 2])
 def test_an_undecided_half_is_settled_by_the_spare_word_and_two_by_refinement(precision, half, num_ties):
     sampler = poisson_sampler(1000, 0.1)
-    size, table = sampler.physical_size, on_host(getattr(sampler, half))
-    column = int(np.flatnonzero((table.threshold_low > 0) & (table.alias != np.arange(table.alias.size)))[0])
-    tie = (column << (32 - table.columns_log2)) + int(table.threshold_high[column])
-    threshold = int(table.threshold_low[column])
+    size = sampler.physical_size
+    column, tie, threshold = tie_of(getattr(sampler, half))
     others = np.random.default_rng(2).integers(0, 2**32, (2 * size + 1, 1), dtype=np.uint32)
     slot = 0 if half == "low" else size  # the first gap's word of this half
 
@@ -314,6 +182,28 @@ def test_an_undecided_half_is_settled_by_the_spare_word_and_two_by_refinement(pr
     # where the first 32 bits decide, the others do not matter, not even in a neighbour's company
     np.testing.assert_array_equal(before[num_ties:], decided[num_ties:])
     np.testing.assert_array_equal(after[num_ties:], decided[num_ties:])
+
+
+def test_each_step_is_settled_by_words_of_its_own():
+    """Three steps of two lanes: one with an open draw, one with both halves of a gap open, one with two open gaps."""
+    sampler = poisson_sampler(1000, 0.1)
+    size = sampler.physical_size
+    (_, low_tie, _), (_, high_tie, _) = tie_of(sampler.low), tie_of(sampler.high)
+    deciding = np.random.default_rng(3).integers(0, 2**32, (2 * size + 1, 2, 3), dtype=np.uint32)
+    deciding[5, 0, 0] = low_tie
+    deciding[[7, size + 7], 0, 1] = low_tie, high_tie
+    deciding[[1, size - 1], 1, 2] = low_tie
+
+    def drawn(spare: int, refining: int) -> np.ndarray:
+        first = jnp.asarray(deciding).at[-1].set(spare)
+        return np.asarray(gaps(sampler, lambda refine: jnp.full_like(first, refining) if refine else first))
+
+    def changed(before: np.ndarray, after: np.ndarray) -> list[list[int]]:
+        return np.argwhere(before != after).tolist()
+
+    largest = 2**32 - 1
+    assert changed(drawn(0, 0), drawn(largest, 0)) == [[5, 0, 0]]
+    assert changed(drawn(0, 0), drawn(0, largest)) == [[1, 1, 2], [7, 0, 1], [size - 1, 1, 2]]
 
 
 # --- edges ---------------------------------------------------------------------------------------------------------

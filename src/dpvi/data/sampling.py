@@ -8,8 +8,8 @@ The binary digits of a geometric variable are independent (G = bH + R with b a p
 R a truncated geometric with ratio 1 − κ and H a geometric with ratio (1 − κ)^b). So the low and the high half of a
 gap are drawn separately, each from an alias table whose weights are 64-bit integers computed in exact arithmetic.
 No floating-point number takes part in the draw: the probability of every half is right to 2⁻⁶⁴. The first 32 bits
-decide nearly every draw. A step in which one is still open has a spare word for it; the other 32 bits of all draws are
-made only for a chunk of steps in which that is not enough.
+decide nearly every draw. A step in which one is still open has a spare word for it; other 32 bits are made only where
+two are open in one step. The larger the tables the more often a draw is open, so settling one costs next to nothing.
 
 A pass has a fixed physical size, so that one compiled program serves every step. A draw that needs more takes
 another pass; nothing is truncated, and nothing depends on the order of the records.
@@ -20,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 
 WORDS_PER_GAP = 2
 MAX_RECORDS = 2**30  # positions are int32 and must not overflow when a gap is added to one
@@ -34,14 +35,16 @@ _SMALLEST_RATE = 2.0**-128  # half of those bits are left for the weights themse
 
 
 class AliasTable(NamedTuple):
-    """Walker's alias method on integers: entry i keeps its own value below the threshold, else ``alias[i]``.
+    """Walker's alias method on integers: column i keeps its own value i below its threshold, else it gives its alias.
 
-    ``threshold`` counts out of 2^(64 − columns_log2) and is split into two 32-bit words.
+    A threshold counts out of 2^(64 − columns_log2). Its bits above the lower 32 and the alias share one word,
+    ``entry = (threshold >> 32) << columns_log2 | alias``: a draw then reads one word, of a table that fits into a
+    processor's nearest cache. ``threshold_low``, the other 32 bits, are for draws that these leave open. A column that
+    always keeps its value is its own alias and needs no threshold; 2^(64 − columns_log2) itself would not fit.
     """
 
-    threshold_high: jax.Array
+    entry: jax.Array
     threshold_low: jax.Array
-    alias: jax.Array
     columns_log2: int
 
 
@@ -131,14 +134,30 @@ def _geometric_weights(ratio: int, count: int) -> tuple[list[int], int]:
 def _alias_table(weights: list[int]) -> AliasTable:
     """Build the table for probabilities proportional to ``weights``, rounded to multiples of 2⁻⁶⁴."""
     columns_log2 = max(1, math.ceil(math.log2(len(weights))))
-    columns, capacity = 1 << columns_log2, 1 << (_WEIGHT_BITS - columns_log2)
-    total, cumulative, previous, remaining = sum(weights), 0, 0, []
-    for weight in weights:  # rounding the cumulative sums keeps the total exact
+    threshold, alias = _alias_columns(_rounded(weights), columns_log2)
+    entry = [
+        (0 if other == column else (limit >> 32) << columns_log2) | other
+        for column, (limit, other) in enumerate(zip(threshold, alias, strict=True))
+    ]
+    low = [limit & 0xFFFFFFFF for limit in threshold]
+    return AliasTable(jnp.asarray(entry, jnp.uint32), jnp.asarray(low, jnp.uint32), columns_log2)
+
+
+def _rounded(weights: list[int]) -> list[int]:
+    """``weights`` scaled to integers that sum to 2⁶⁴: rounding the cumulative sums keeps the total exact."""
+    total, cumulative, previous, rounded = sum(weights), 0, 0, []
+    for weight in weights:
         cumulative += weight
-        rounded = (cumulative << _WEIGHT_BITS) // total
-        remaining.append(rounded - previous)
-        previous = rounded
-    remaining += [0] * (columns - len(weights))
+        scaled = (cumulative << _WEIGHT_BITS) // total
+        rounded.append(scaled - previous)
+        previous = scaled
+    return rounded
+
+
+def _alias_columns(weights: list[int], columns_log2: int) -> tuple[list[int], list[int]]:
+    """Threshold and alias of every column, for ``weights`` that sum to 2⁶⁴."""
+    columns, capacity = 1 << columns_log2, 1 << (_WEIGHT_BITS - columns_log2)
+    remaining = weights + [0] * (columns - len(weights))
     alias, threshold = list(range(columns)), [capacity] * columns
     small = [i for i, weight in enumerate(remaining) if weight < capacity]
     large = [i for i, weight in enumerate(remaining) if weight > capacity]
@@ -150,57 +169,82 @@ def _alias_table(weights: list[int]) -> AliasTable:
             large.pop()
             if remaining[rich] < capacity:
                 small.append(rich)
-    words = np.array([(t >> 32, t & 0xFFFFFFFF) for t in threshold], dtype=np.uint32)
-    return AliasTable(jnp.asarray(words[:, 0]), jnp.asarray(words[:, 1]), jnp.asarray(alias, jnp.int32), columns_log2)
+    return threshold, alias
 
 
 # words(False) gives the words that decide a pass, words(True) as many others that refine them
 Words = Callable[[bool], jax.Array]
 
 
-def _compare(table: AliasTable, word: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The column that ``word`` selects, what is left of the word, and what that has to stay below."""
-    shift = np.uint32(32 - table.columns_log2)
-    column = (word >> shift).astype(jnp.int32)
-    rest = word & ((np.uint32(1) << shift) - np.uint32(1))
-    return column, rest, table.threshold_high[column]
-
-
-def _look_up(table: AliasTable, word: jax.Array, refinement: jax.Array | None) -> jax.Array:
-    """One half of each gap."""
-    column, rest, threshold = _compare(table, word)
-    keep = rest < threshold
+def _look_up(table: AliasTable, word: jax.Array, refinement: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """One half of each gap, and whether its word leaves it open to the ``refinement``; without one it is the alias."""
+    bits, rest_bits = np.uint32(table.columns_log2), np.uint32(32 - table.columns_log2)
+    column = word >> rest_bits
+    rest = word & np.uint32((1 << rest_bits) - 1)
+    entry = _read(table.entry, column)
+    threshold, alias = entry >> bits, entry & np.uint32((1 << bits) - 1)
+    keep, undecided = rest < threshold, rest == threshold
     if refinement is not None:
-        keep = keep | ((rest == threshold) & (refinement < table.threshold_low[column]))
-    return jnp.where(keep, column, table.alias[column])
+        keep = keep | (undecided & (refinement < _read(table.threshold_low, column)))
+    return jnp.where(keep, column, alias).astype(jnp.int32), undecided
+
+
+def _read(leaf: jax.Array, column: jax.Array) -> jax.Array:
+    return leaf.at[column].get(mode="promise_in_bounds")  # a table has a column for all values of as many bits
+
+
+def _combine(
+    sampler: PoissonSampler, words: jax.Array, refinement: jax.Array | tuple[None, None] = (None, None)
+) -> tuple[jax.Array, jax.Array]:
+    """Gaps from the words of their halves, (2, ...), and how many halves of each these leave open."""
+    low, low_undecided = _look_up(sampler.low, words[0], refinement[0])
+    high, high_undecided = _look_up(sampler.high, words[1], refinement[1])
+    return (high << sampler.low_bits) + low, low_undecided.astype(jnp.int32) + high_undecided.astype(jnp.int32)
 
 
 def gaps(sampler: PoissonSampler, words: Words) -> jax.Array:
-    """Gaps from random words of shape (words_per_pass, ...): int32 of shape (physical_size, ...)."""
-    first = words(False)
-    deciding, spare = _by_gap(sampler, first), first[-1]
+    """Gaps from random words of shape (words_per_pass, ...): int32 of shape (physical_size, ...).
 
-    def combine(low_refinement: jax.Array | None, high_refinement: jax.Array | None) -> jax.Array:
-        low = _look_up(sampler.low, deciding[0], low_refinement)
-        return (_look_up(sampler.high, deciding[1], high_refinement) << sampler.low_bits) + low
+    What a step draws depends on its own words alone, not on those of steps beside it.
+    """
+    first = words(False)
+    marked = _marked_gaps(sampler, first)
+    num_undecided = -jnp.sum(jnp.minimum(marked, 0), axis=0, dtype=jnp.int32)
+
+    def settled() -> jax.Array:
+        slots = jax.lax.broadcasted_iota(jnp.int32, marked.shape, 0)
+        # a step has at most one open gap, and where it has none the first is looked up again to no effect
+        slot = jnp.sum(jnp.where(marked < 0, slots, 0), axis=0, keepdims=True, dtype=jnp.int32)
+        open_words = jnp.take_along_axis(_by_gap(sampler, first), slot[None], axis=1)
+        gap, _ = _combine(sampler, open_words, jnp.stack([first[-1:], first[-1:]]))
+        return jnp.put_along_axis(marked, slot, gap, axis=0, inplace=False)
 
     def refined() -> jax.Array:
-        return combine(*_by_gap(sampler, words(True)))
+        # the spare word settles one open draw of a step; two of them must not share it
+        refinement = jnp.where(num_undecided < 2, first[-1], _by_gap(sampler, words(True)))
+        return _combine(sampler, _by_gap(sampler, first), refinement)[0]
 
-    # the spare word settles one open draw of a step; two of them must not share it
-    open_draws = jnp.max(_num_undecided(sampler.low, deciding[0]) + _num_undecided(sampler.high, deciding[1]))
-    branches = (lambda: combine(None, None), lambda: combine(spare, spare), refined)
-    return jax.lax.switch(jnp.minimum(open_draws, 2), branches)
+    return jax.lax.switch(jnp.minimum(jnp.max(num_undecided), 2), (lambda: marked, settled, refined))
+
+
+def _marked_gaps(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
+    """Gaps, and in the place of one that ``words`` leave open minus the number of its undecided halves, −1 or −2."""
+
+    def mark(words: jax.Array) -> jax.Array:
+        gap, num_undecided = _combine(sampler, _by_gap(sampler, words))
+        return jnp.where(num_undecided == 0, gap, -num_undecided)
+
+    if jax.default_backend() != "cpu":
+        return mark(words)
+    # A call that XLA is to keep. Merged with the loop that makes the words, it would find each of them by a division,
+    # which takes as long as the look-up; where XLA does not know the mark it does just that.
+    kept: Any = set_xla_metadata(jax.jit(mark)(words), inlineable="false")
+    return kept
 
 
 def _by_gap(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
     """One word per half of each gap, (2, physical_size, ...)."""
     return words[:-1].reshape(WORDS_PER_GAP, sampler.physical_size, *words.shape[1:])
-
-
-def _num_undecided(table: AliasTable, word: jax.Array) -> jax.Array:
-    _, rest, threshold = _compare(table, word)
-    return jnp.sum(rest == threshold, axis=0, dtype=jnp.int32)
 
 
 def positions(sampler: PoissonSampler, words: Words, start: jax.Array) -> jax.Array:
