@@ -90,7 +90,6 @@ def open_results(path: Path, settings: Settings, size: str, megabytes: int | Non
         "compilation_cache": bool(jax.config.jax_compilation_cache_dir),
         "epsilon": make_plan(settings).epsilon,
         "num_parameters": num_parameters(settings),
-        "from_earlier_run": [],  # parts that were taken over from a run on an earlier state of the library
         "training": [],
         "readings": [],
         "samplers": {},

@@ -47,22 +47,31 @@ def loss_on_test_images(
     parameters: dict[str, Any], problem: Problem, settings: Settings, grey_images: bool = False
 ) -> float:
     """Negative ELBO per test image, black and white unless ``grey_images``, with one draw of its code each."""
-    sizes = network_sizes(settings)
-    program = Trace_ELBO()
-
-    @jax.jit
-    def total(key: jax.Array, grey: jax.Array) -> jax.Array:
-        pixels, draw = jax.random.split(key)
-        images = grey if grey_images else black_and_white(pixels, grey)
-        with jax.numpy_dtype_promotion("standard"):  # NumPyro's own code mixes kinds of numbers
-            return program.loss(draw, parameters, partial(model, **sizes), partial(guide, **sizes), images)
-
     groups = range(0, len(problem.test), _JUDGED_AT_A_TIME)
     keys = jax.random.split(jax.random.key(1), len(groups))
     losses = [
-        total(key, jnp.asarray(problem.test[at : at + _JUDGED_AT_A_TIME])) for key, at in zip(keys, groups, strict=True)
+        _total_loss(
+            key,
+            parameters,
+            jnp.asarray(problem.test[at : at + _JUDGED_AT_A_TIME]),
+            grey_images,
+            settings.hidden,
+            settings.code_size,
+        )
+        for key, at in zip(keys, groups, strict=True)
     ]
     return float(np.sum(losses, dtype=np.float64)) / len(problem.test)
+
+
+@partial(jax.jit, static_argnums=(3, 4, 5))
+def _total_loss(
+    key: jax.Array, parameters: dict[str, Any], grey: jax.Array, grey_images: bool, hidden: int, code_size: int
+) -> jax.Array:
+    pixels, draw = jax.random.split(key)
+    images = grey if grey_images else black_and_white(pixels, grey)
+    parts = (partial(part, hidden=hidden, code_size=code_size) for part in (model, guide))
+    with jax.numpy_dtype_promotion("standard"):  # NumPyro's own code mixes kinds of numbers
+        return Trace_ELBO().loss(draw, parameters, *parts, images)
 
 
 def _grey(images: np.ndarray) -> np.ndarray:
