@@ -9,7 +9,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoLaplaceApproximation, AutoNormal
+from numpyro.infer.autoguide import (
+    AutoDAIS,
+    AutoDiagonalNormal,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+    AutoNormal,
+    AutoSurrogateLikelihoodDAIS,
+)
 from support import guide_models, numpyro_models
 from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
 
@@ -87,6 +94,11 @@ def test_a_list_of_autoguides_is_set_up_anew_each_time():
     assert model.num_parameters == 8
     first, second = (model.initial(jax.random.key(i)) for i in (0, 1))
     assert not np.array_equal(first, second)
+
+
+def test_an_autoguide_that_follows_public_records_is_fitted():
+    public = AutoSurrogateLikelihoodDAIS(mean, lambda: mean(jnp.asarray([0.1, 0.4])), K=2)
+    assert check_guide(mean, public, Y).dimension == 1
 
 
 def test_an_autoguide_set_up_on_records_starts_elsewhere():
@@ -226,7 +238,7 @@ def keeps_state(y):
     [
         (local, misses_a_site, r"misses 'z'"),
         (local, local_outside_the_plate, r"'z' belongs to a record in the model but lies outside"),
-        (local, AutoNormal(local), r"one parameter per record|per record"),
+        (local, AutoNormal(local), r"'z' belongs to a record.*an autoguide cannot"),
         (mean, reads_records, r"The guide's draw of 'centre' reads records"),
         (mean, scale_reads_records, r"The guide's draw of 'centre' reads records"),
         (mean, start_reads_records, r"The start or constraint of parameter 'location' reads records"),
@@ -239,6 +251,7 @@ def keeps_state(y):
         (mean, nothing_to_learn, r"at least one numpyro.param"),
         (mean, keeps_state, r"mutable site 'running'"),
         (mean, AutoLaplaceApproximation(mean), r"curvature at all records"),
+        (mean, AutoDAIS(mean), r"AutoDAIS moves its draws along the density of the records"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__) if callable(value) else "",
 )
