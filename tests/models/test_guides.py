@@ -291,6 +291,25 @@ def test_a_model_that_couples_records_or_reads_them_in_its_prior_is_refused():
             check_guide(model, guide, Y)
 
 
+def test_what_all_records_share_may_not_depend_on_how_many_they_are():
+    """A record is scored alone, where any such number is one."""
+
+    def prior(y):
+        centre = numpyro.sample("centre", dist.Normal(0.0, y.shape[0] ** -0.5))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("y", dist.Normal(centre, 1.0), obs=y)
+
+    def narrow(y):
+        numpyro.sample("centre", dist.Normal(numpyro.param("location", 0.0), y.shape[0] ** -0.5))
+
+    for model, guide, sentence in (
+        (prior, mean_guide, "log p of 'centre' depends on the number of records"),
+        (mean, narrow, "log q of 'centre' depends on the number of records"),
+    ):
+        with pytest.raises(ModelError, match=sentence):
+            check_guide(model, guide, Y)
+
+
 def test_sentences_hold_no_number_of_records():
     """It is private, and a finding may be pasted into a bug report."""
     many = np.random.default_rng(0).normal(size=97)

@@ -10,6 +10,7 @@ global draw or density that reads records    data flow in the jaxpr
 start or constraint that reads records       data flow in the jaxpr
 support that moves with a parameter          data flow in the jaxpr
 parameter that grows with the records        starts on two batch sizes
+global term with the number of records       values on two batch sizes
 coupling between records                     terms with the other records exchanged, and of a record alone
 non-finite term or gradient                  simulated records of several kinds; one finite kind is enough
 parameter without a gradient                 gradients on all kinds, away from the start
@@ -42,6 +43,7 @@ from dpvi.models.sites import support_parameters
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-5  # one program, other neighbours: equal up to the roundings of a network
+_OF_GUIDE = "guide of "  # as the terms of GuidedModel.outside are named
 _OTHER_PROGRAM = 1e-3  # a record alone against a batch of three: sums may be ordered differently
 
 
@@ -153,7 +155,7 @@ def _flow_findings(model: GuidedModel) -> list[str]:
         for name in sorted(drawing)
     ]
     for name in sorted(reading):
-        site = name.removeprefix("guide of ")
+        site = name.removeprefix(_OF_GUIDE)
         if site in drawing:
             continue
         what = f"The guide's distribution of {site!r}" if name != site else f"The prior or outer site {site!r}"
@@ -201,12 +203,17 @@ def _value_findings(model: GuidedModel) -> list[str]:
             "keep the record axis in every array, for example no jnp.squeeze without an axis."
         ) from error
     return _finite_findings(results) or (
-        _coupling_findings(model, terms, kinds, results) + _gradient_findings(model, results)
+        _size_findings(results[0])
+        + _coupling_findings(model, terms, kinds, results)
+        + _gradient_findings(model, results)
     )
 
 
 def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dict[str, Any]:
-    """The terms of all records of a batch, and of each of them alone with the values its latents have there."""
+    """The terms of all records of a batch, and of each of them alone with the values its latents have there.
+
+    ``outside`` and ``outside_alone`` are what all records share, on the batch and beside a record alone.
+    """
     key = jax.random.key(2)
     guide_trace, model_trace = model.run(xi, eta, key, batch)
     terms = _per_record(model.inside(guide_trace, model_trace))
@@ -214,14 +221,17 @@ def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dic
     axes = {name: execution.membership(guide_trace[name], model.layout.guide_plate or "").dim for name in local}
     event = {name: jnp.ndim(guide_trace[name]["value"]) - len(guide_trace[name]["fn"].batch_shape) for name in local}
 
-    def alone(row: jax.Array) -> jax.Array:
+    def alone(row: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         one = jax.tree.map(lambda leaf: jnp.take(leaf, row[None], axis=0), batch)
         values = {
             name: jnp.take(guide_trace[name]["value"], row[None], axis=axes[name] - event[name]) for name in local
         }
-        return _per_record(model.inside(*model.run(xi, eta, key, one, values)))[0]
+        traces = model.run(xi, eta, key, one, values)
+        return _per_record(model.inside(*traces))[0], model.outside(*traces)
 
-    return {"terms": terms, "alone": jax.vmap(alone)(jnp.arange(_BATCH))}
+    singles, outside = jax.vmap(alone)(jnp.arange(_BATCH))
+    together = model.outside(guide_trace, model_trace)
+    return {"terms": terms, "alone": singles, "outside": together, "outside_alone": outside}
 
 
 def _gradients(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> tuple[jax.Array, ...]:
@@ -264,6 +274,16 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
             "under the record plate."
         )
     return findings
+
+
+def _size_findings(result: dict[str, Any]) -> list[str]:
+    """Shared terms that are others beside one record: every record is scored alone, so they would be its own."""
+    return [
+        f"log {'q' if name.startswith(_OF_GUIDE) else 'p'} of {name.removeprefix(_OF_GUIDE)!r} depends on the number "
+        "of records, which is private, and one where a record is scored; take a public constant."
+        for name, together in sorted(result["outside"].items())
+        if differs(result["outside_alone"][name], together, _OTHER_PROGRAM)
+    ]
 
 
 def _coupling_findings(
