@@ -224,6 +224,10 @@ def not_differentiable(y):
     numpyro.sample("centre", dist.VonMises(numpyro.param("location", 0.0), 1.0))
 
 
+def named_twice(y):
+    numpyro.sample("centre", dist.Normal(numpyro.param("centre", 0.0), 1.0))
+
+
 def nothing_to_learn(y):
     numpyro.sample("centre", dist.Normal(0.0, 1.0))
 
@@ -251,6 +255,7 @@ def keeps_state(y):
         (mean, nothing_to_learn, r"at least one numpyro.param"),
         (mean, keeps_state, r"mutable site 'running'"),
         (mean, AutoLaplaceApproximation(mean), r"curvature at all records"),
+        (mean, named_twice, r"two sites have one name"),
         (mean, AutoDAIS(mean), r"AutoDAIS moves its draws along the density of the records"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__) if callable(value) else "",
@@ -308,6 +313,32 @@ def test_what_all_records_share_may_not_depend_on_how_many_they_are():
     ):
         with pytest.raises(ModelError, match=sentence):
             check_guide(model, guide, Y)
+
+
+def test_a_parameter_picked_by_a_records_place_is_refused():
+    """Scored alone, every record would be the first and share its parameter; indices of records are no such thing."""
+
+    def by_index(y):
+        shared_part()
+        shifts = numpyro.param("shifts", jnp.zeros(4))
+        with numpyro.plate("records", 4, subsample_size=y.shape[0]) as index:
+            numpyro.sample("z", dist.Normal(shifts[index], 1.0))
+
+    def by_order(y):
+        shared_part()
+        shifts = numpyro.param("shifts", jnp.zeros(4))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("z", dist.Normal(shifts[: y.shape[0]], 1.0))
+
+    def amortised(y):
+        shared_part()
+        with numpyro.plate("records", y.shape[0], subsample_size=2) as index:
+            numpyro.sample("z", dist.Normal(numpyro.param("slope", 0.3) * y[index], 1.0))
+
+    for guide in (by_index, by_order):
+        with pytest.raises(ModelError, match="changes with its place in the batch"):
+            check_guide(local, guide, Y)
+    assert check_guide(local, amortised, Y).layout.local_sites == ("z",)
 
 
 def test_sentences_hold_no_number_of_records():

@@ -11,6 +11,7 @@ start or constraint that reads records       data flow in the jaxpr
 support that moves with a parameter          data flow in the jaxpr
 parameter that grows with the records        starts on two batch sizes
 global term with the number of records       values on two batch sizes
+term that depends on a record's place        terms of a record that is in the batch twice
 coupling between records                     terms with the other records exchanged, and of a record alone
 non-finite term or gradient                  simulated records of several kinds; one finite kind is enough
 parameter without a gradient                 gradients on all kinds, away from the start
@@ -210,7 +211,8 @@ def _value_findings(model: GuidedModel) -> list[str]:
 
 
 def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dict[str, Any]:
-    """The terms of all records of a batch, and of each of them alone with the values its latents have there.
+    """The terms of all records of a batch, of each of them alone with the values its latents have there, and of one
+    that is there twice.
 
     ``outside`` and ``outside_alone`` are what all records share, on the batch and beside a record alone.
     """
@@ -221,17 +223,20 @@ def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dic
     axes = {name: execution.membership(guide_trace[name], model.layout.guide_plate or "").dim for name in local}
     event = {name: jnp.ndim(guide_trace[name]["value"]) - len(guide_trace[name]["fn"].batch_shape) for name in local}
 
+    def taken(rows: jax.Array) -> tuple[dict[str, dict], dict[str, dict]]:
+        """Guide and model on some of the records, with the values their latents have in the whole batch."""
+        some = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), batch)
+        values = {name: jnp.take(guide_trace[name]["value"], rows, axis=axes[name] - event[name]) for name in local}
+        return model.run(xi, eta, key, some, values)
+
     def alone(row: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-        one = jax.tree.map(lambda leaf: jnp.take(leaf, row[None], axis=0), batch)
-        values = {
-            name: jnp.take(guide_trace[name]["value"], row[None], axis=axes[name] - event[name]) for name in local
-        }
-        traces = model.run(xi, eta, key, one, values)
+        traces = taken(row[None])
         return _per_record(model.inside(*traces))[0], model.outside(*traces)
 
     singles, outside = jax.vmap(alone)(jnp.arange(_BATCH))
     together = model.outside(guide_trace, model_trace)
-    return {"terms": terms, "alone": singles, "outside": together, "outside_alone": outside}
+    twice = _per_record(model.inside(*taken(jnp.zeros((2,), int))))
+    return {"terms": terms, "alone": singles, "twice": twice, "outside": together, "outside_alone": outside}
 
 
 def _gradients(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> tuple[jax.Array, ...]:
@@ -290,7 +295,14 @@ def _coupling_findings(
     model: GuidedModel, terms: Callable, kinds: list[Simulated], results: list[dict[str, Any]]
 ) -> list[str]:
     # what a batch of three draws from numpyro.prng_key() is not what three batches of one draw
-    if not _uses_keys(model) and any(differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
+    comparable = not _uses_keys(model)
+    if comparable and any(differs(result["twice"][:1], result["twice"][1:], _SAME_PROGRAM) for result in results):
+        return [
+            "The term of a record changes with its place in the batch, as where the index of the record plate picks a "
+            "parameter per record: nobody's place is known to a private step, and one parameter per record would be "
+            "that record's own; compute it from the record by a network (amortised)."
+        ]
+    if comparable and any(differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
         return [
             "The term of a record changes when it is alone in the batch: each term must come from its own record and "
             "the parameters only; remove means, ranks, batch normalisation and sizes taken over the batch."

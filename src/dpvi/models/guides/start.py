@@ -186,6 +186,8 @@ def _with_responses(function: Callable, batch: Any, key: jax.Array) -> Any:
 def _failure(error: Exception) -> list[str]:
     if isinstance(error, ModelError):
         return list(error.findings)
+    if isinstance(error, AssertionError) and "unique names" in str(error):  # NumPyro's words
+        return ["In guide or model two sites have one name; give every numpyro.sample and numpyro.param its own."]
     return [
         f"Guide and model must run on simulated records, where their parameters start, but fail with "
         f"{type(error).__name__}: check that both take the same arguments and run on any number of records; "
