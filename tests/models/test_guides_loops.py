@@ -136,6 +136,28 @@ def test_two_loops_do_not_share_their_draws():
     assert np.all(np.abs(correlations) < 4.5 / np.sqrt(len(draws)))  # 1 where both have one key
 
 
+def drawn_by_turn(shape):
+    """A model with one shared latent a turn, and a guide that draws it in this shape."""
+
+    def model(y):
+        _, states = scan(lambda last, _: (numpyro.sample("state", dist.Normal(last, 1.0)),) * 2, 0.0, jnp.arange(TURNS))
+        with full(y):
+            numpyro.sample("y", dist.Normal(states.sum(), 1.0), obs=y)
+
+    def guide(y):
+        numpyro.sample("state", dist.Normal(numpyro.param("location", jnp.zeros(shape)), 1.0))
+
+    return model, guide
+
+
+@pytest.mark.parametrize("shape", [(), (TURNS - 1,)])
+def test_a_guide_that_draws_too_few_turns_is_refused(shape):
+    """NumPyro takes one value for all turns, or draws what is missing from the prior."""
+    with pytest.raises(ModelError, match=r"in the model, \(3,\), but the guide draws"):
+        GuidedModel(*drawn_by_turn(shape), NUMBER)
+    assert GuidedModel(*drawn_by_turn((TURNS,)), NUMBER).dimension == TURNS
+
+
 @pytest.mark.parametrize("plate", [subsampled, weighted])
 def test_a_scale_whose_parts_nobody_can_tell_is_refused(plate):
     with pytest.raises(ModelError, match=r"'state' is scaled in the body of a loop.*leave both out"):

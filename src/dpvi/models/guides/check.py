@@ -344,9 +344,16 @@ def _uses_keys(model: GuidedModel) -> bool:
 
 def _gradient_findings(model: GuidedModel, results: list[dict[str, Any]]) -> list[str]:
     moved = np.any([result["moved"] for result in results], axis=0)
+    idle = [site.name for site in model.parameters.sites if not np.any(moved[site.offset : site.offset + site.size])]
     return [
-        f"Parameter {site.name!r} never gets a gradient, and would move by noise alone; use it in a distribution, or "
-        "make it a constant."
-        for site in model.parameters.sites
-        if not np.any(moved[site.offset : site.offset + site.size])
+        f"Parameter {name!r} never gets a gradient, and would move by noise alone; {_remedy(name)}." for name in idle
     ]
+
+
+def _remedy(name: str) -> str:
+    if name.endswith("$params"):  # numpyro.contrib.module's, also where random_flax_module then draws the weights
+        return (
+            "use the network in a distribution, or, where its weights are drawn from a prior, hide what they start "
+            f"from: numpyro.handlers.block(model, hide=[{name!r}]), and a guide of that model"
+        )
+    return "use it in a distribution, or make it a constant"

@@ -151,12 +151,10 @@ def stand_in(message: dict, value: Any) -> Any:
 
     Only where guide and model are first looked at: the model runs on, and discovery says what does not fit.
     """
-    if value is None:
-        return None
-    shape, drawn = shape_of(message), jnp.shape(value)
-    if message["infer"].get("_scan_current_index") is not None and len(drawn) > len(shape):
-        drawn = drawn[1:]  # a scan takes its step's part of the value
-    return value if same_shape(drawn, shape) else jnp.zeros(shape, jnp.result_type(value))
+    in_a_loop = message["infer"].get("_scan_current_index") is not None  # which takes its turn's part of the value
+    if value is None or in_a_loop or same_shape(jnp.shape(value), shape_of(message)):
+        return value
+    return jnp.zeros(shape_of(message), jnp.result_type(value))
 
 
 def same_shape(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
