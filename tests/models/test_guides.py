@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -339,6 +341,20 @@ def test_a_parameter_picked_by_a_records_place_is_refused():
         with pytest.raises(ModelError, match="changes with its place in the batch"):
             check_guide(local, guide, Y)
     assert check_guide(local, amortised, Y).layout.local_sites == ("z",)
+
+
+def test_a_guide_that_leaves_the_support_now_and_then_is_refused():
+    def model(y):
+        spread = numpyro.sample("spread", dist.LogNormal(0.0, 1.0))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("y", dist.Normal(0.0, spread), obs=y)
+
+    def guide(y, law=dist.Normal):
+        numpyro.sample("spread", law(numpyro.param("location", 1.0), 1.0))
+
+    with pytest.raises(ModelError, match="must draw inside the model's support"):
+        check_guide(model, guide, Y)
+    assert check_guide(model, partial(guide, law=dist.LogNormal), Y).dimension == 1
 
 
 def test_sentences_hold_no_number_of_records():

@@ -14,6 +14,7 @@ global term with the number of records       values on two batch sizes
 term that depends on a record's place        terms of a record that is in the batch twice
 coupling between records                     terms with the other records exchanged, and of a record alone
 non-finite term or gradient                  simulated records of several kinds; one finite kind is enough
+draws outside the model's support            densities at several draws
 parameter without a gradient                 gradients on all kinds, away from the start
 ===========================================  ==========================================================
 """
@@ -44,6 +45,7 @@ from dpvi.models.sites import support_parameters
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-5  # one program, other neighbours: equal up to the roundings of a network
+_DRAWS = 32  # of the global latents; half of a normal's are negative
 _OF_GUIDE = "guide of "  # as the terms of GuidedModel.outside are named
 _OTHER_PROGRAM = 1e-3  # a record alone against a batch of three: sums may be ordered differently
 
@@ -204,7 +206,8 @@ def _value_findings(model: GuidedModel) -> list[str]:
             "keep the record axis in every array, for example no jnp.squeeze without an axis."
         ) from error
     return _finite_findings(results) or (
-        _size_findings(results[0])
+        _draw_findings(model, xi, random.standard_normal((_DRAWS, model.num_base)))
+        + _size_findings(results[0])
         + _coupling_findings(model, terms, kinds, results)
         + _gradient_findings(model, results)
     )
@@ -279,6 +282,20 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
             "under the record plate."
         )
     return findings
+
+
+def _draw_findings(model: GuidedModel, xi: jax.Array, seeds: np.ndarray) -> list[str]:
+    """Whether some draws of what all records share have no density: one such step would end a run in NaN."""
+    if not model.sites:
+        return []
+    terms = jax.jit(jax.vmap(model.record_free, (None, 0)))(xi, jnp.asarray(seeds, xi.dtype))
+    if np.all(np.isfinite(terms)):
+        return []
+    return [
+        f"log p − log q of the global sites is not finite at some of the guide's draws near the start: {_DRAWS} were "
+        "tried. The guide must draw inside the model's support, for example from a LogNormal where the prior is "
+        "positive, or from a normal that a bijection maps into it, as autoguides do."
+    ]
 
 
 def _size_findings(result: dict[str, Any]) -> list[str]:
