@@ -53,6 +53,12 @@ REFUSED = {
     "a model without record plate": ({"model": _no_plate}, dpvi.ModelError, "plate"),
     "a model that is none": ({"model": "logistic"}, TypeError, "model must be a NumPyro function"),
     "a number for an optimiser": ({"optimizer": 0.01}, TypeError, "optimizer must be an optax optimiser"),
+    "microbatches of none": (
+        {"microbatch_size": 0},
+        ValueError,
+        "microbatch_size must be a whole number of at least 1",
+    ),
+    "microbatches of a half": ({"microbatch_size": 2.5}, ValueError, "microbatch_size must be a whole number"),
     "a seed that is no whole number": ({"seed": 1.5}, TypeError, "seed must be a whole number"),
     "a seed that is a key": ({"seed": np.zeros(2, np.uint32)}, TypeError, "seed must be a whole number"),
     "a location of another length": ({"initial_location": [1.0, 2.0, 3.0]}, ValueError, "2 finite numbers or a dict"),

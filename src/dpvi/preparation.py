@@ -21,6 +21,7 @@ from dpvi.families import Family, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.ghost import uses_ghost_clipping
+from dpvi.gradients.ghost.microbatch import check_microbatch_size
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.mechanism.compiler_check import check_compiler
@@ -83,7 +84,7 @@ def prepare(
     with ready_together():
         check_compiler()
         _check_settings(plan, family, estimator, optimizer)
-        _check_microbatch_size(microbatch_size)
+        check_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
         data = as_source(data)
@@ -206,15 +207,6 @@ def _placed(
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
     return place(rows, algorithm, structure)
-
-
-def _check_microbatch_size(microbatch_size: Any) -> None:
-    if microbatch_size is None:
-        return
-    if isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int):
-        raise TypeError(f"microbatch_size must be a whole number or None, got {microbatch_size!r}.")
-    if microbatch_size < 1:
-        raise ValueError(f"microbatch_size must be at least 1, got {microbatch_size!r}.")
 
 
 def _score_model(

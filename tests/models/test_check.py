@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,8 +92,8 @@ def unobserved(y, b):
         numpyro.deterministic("residual", y - mean)
 
 
-def group_subsample(y, b):
-    with numpyro.plate("groups", 5, subsample_size=4):
+def group_subsample(y, b, size=4):
+    with numpyro.plate("groups", 5, subsample_size=size):
         effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
     with numpyro.plate("records", y.shape[0]):
         normal("y", effect.sum(), y)
@@ -152,6 +154,7 @@ BAD = {
     "only a fixed plate": (scalar_in_fixed_plate, "'fixed' does not follow the data"),
     "plate of another size": (doubled_plate, "'pairs' must either have a fixed size"),
     "plate that subsamples groups": (group_subsample, "'groups' draws a subsample"),
+    "as many as records on trial": (partial(group_subsample, size=2), "'groups' draws a subsample"),
     "prior reads a float column": (
         build(prior=lambda y, b: dist.Normal(y.mean(), 1.0)),
         "prior of 'mean' reads records",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoLaplaceApproximation, AutoNormal
+from numpyro.infer.autoguide import (
+    AutoDAIS,
+    AutoDiagonalNormal,
+    AutoGuideList,
+    AutoLaplaceApproximation,
+    AutoNormal,
+    AutoSurrogateLikelihoodDAIS,
+)
 from support import guide_models, numpyro_models
 from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
 
@@ -87,6 +96,11 @@ def test_a_list_of_autoguides_is_set_up_anew_each_time():
     assert model.num_parameters == 8
     first, second = (model.initial(jax.random.key(i)) for i in (0, 1))
     assert not np.array_equal(first, second)
+
+
+def test_an_autoguide_that_follows_public_records_is_fitted():
+    public = AutoSurrogateLikelihoodDAIS(mean, lambda: mean(jnp.asarray([0.1, 0.4])), K=2)
+    assert check_guide(mean, public, Y).dimension == 1
 
 
 def test_an_autoguide_set_up_on_records_starts_elsewhere():
@@ -212,6 +226,10 @@ def not_differentiable(y):
     numpyro.sample("centre", dist.VonMises(numpyro.param("location", 0.0), 1.0))
 
 
+def named_twice(y):
+    numpyro.sample("centre", dist.Normal(numpyro.param("centre", 0.0), 1.0))
+
+
 def nothing_to_learn(y):
     numpyro.sample("centre", dist.Normal(0.0, 1.0))
 
@@ -226,7 +244,7 @@ def keeps_state(y):
     [
         (local, misses_a_site, r"misses 'z'"),
         (local, local_outside_the_plate, r"'z' belongs to a record in the model but lies outside"),
-        (local, AutoNormal(local), r"one parameter per record|per record"),
+        (local, AutoNormal(local), r"'z' belongs to a record.*an autoguide cannot"),
         (mean, reads_records, r"The guide's draw of 'centre' reads records"),
         (mean, scale_reads_records, r"The guide's draw of 'centre' reads records"),
         (mean, start_reads_records, r"The start or constraint of parameter 'location' reads records"),
@@ -239,6 +257,8 @@ def keeps_state(y):
         (mean, nothing_to_learn, r"at least one numpyro.param"),
         (mean, keeps_state, r"mutable site 'running'"),
         (mean, AutoLaplaceApproximation(mean), r"curvature at all records"),
+        (mean, named_twice, r"two sites have one name"),
+        (mean, AutoDAIS(mean), r"AutoDAIS moves its draws along the density of the records"),
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__) if callable(value) else "",
 )
@@ -276,6 +296,65 @@ def test_a_model_that_couples_records_or_reads_them_in_its_prior_is_refused():
     ):
         with pytest.raises(ModelError, match=sentence):
             check_guide(model, guide, Y)
+
+
+def test_what_all_records_share_may_not_depend_on_how_many_they_are():
+    """A record is scored alone, where any such number is one."""
+
+    def prior(y):
+        centre = numpyro.sample("centre", dist.Normal(0.0, y.shape[0] ** -0.5))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("y", dist.Normal(centre, 1.0), obs=y)
+
+    def narrow(y):
+        numpyro.sample("centre", dist.Normal(numpyro.param("location", 0.0), y.shape[0] ** -0.5))
+
+    for model, guide, sentence in (
+        (prior, mean_guide, "log p of 'centre' depends on the number of records"),
+        (mean, narrow, "log q of 'centre' depends on the number of records"),
+    ):
+        with pytest.raises(ModelError, match=sentence):
+            check_guide(model, guide, Y)
+
+
+def test_a_parameter_picked_by_a_records_place_is_refused():
+    """Scored alone, every record would be the first and share its parameter; indices of records are no such thing."""
+
+    def by_index(y):
+        shared_part()
+        shifts = numpyro.param("shifts", jnp.zeros(4))
+        with numpyro.plate("records", 4, subsample_size=y.shape[0]) as index:
+            numpyro.sample("z", dist.Normal(shifts[index], 1.0))
+
+    def by_order(y):
+        shared_part()
+        shifts = numpyro.param("shifts", jnp.zeros(4))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("z", dist.Normal(shifts[: y.shape[0]], 1.0))
+
+    def amortised(y):
+        shared_part()
+        with numpyro.plate("records", y.shape[0], subsample_size=2) as index:
+            numpyro.sample("z", dist.Normal(numpyro.param("slope", 0.3) * y[index], 1.0))
+
+    for guide in (by_index, by_order):
+        with pytest.raises(ModelError, match="changes with its place in the batch"):
+            check_guide(local, guide, Y)
+    assert check_guide(local, amortised, Y).layout.local_sites == ("z",)
+
+
+def test_a_guide_that_leaves_the_support_now_and_then_is_refused():
+    def model(y):
+        spread = numpyro.sample("spread", dist.LogNormal(0.0, 1.0))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("y", dist.Normal(0.0, spread), obs=y)
+
+    def guide(y, law=dist.Normal):
+        numpyro.sample("spread", law(numpyro.param("location", 1.0), 1.0))
+
+    with pytest.raises(ModelError, match="must draw inside the model's support"):
+        check_guide(model, guide, Y)
+    assert check_guide(model, partial(guide, law=dist.LogNormal), Y).dimension == 1
 
 
 def test_sentences_hold_no_number_of_records():

@@ -8,11 +8,14 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.contrib.module import eqx_module, flax_module, nnx_module
+from numpyro import handlers
+from numpyro.contrib.module import eqx_module, flax_module, nnx_module, random_flax_module
+from numpyro.infer.autoguide import AutoNormal
 from support.guide_models import LATENT, PIXELS, WIDTH
 from support.small_models import private_plan
 
 import dpvi
+from dpvi.models.guides.check import check_guide
 
 NUM_PARAMETERS = (WIDTH + 1) * 2 * LATENT + (LATENT + 1) * WIDTH
 
@@ -72,3 +75,19 @@ def test_a_network_is_fitted_stored_and_reloaded(make, tmp_path):
     assert set(stored) == {"encoder$params", "decoder$params"}
     for one, other in zip(jax.tree.leaves(stored), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_weights_with_a_prior_leave_a_parameter_behind_and_the_sentence_says_how_to_hide_it():
+    linen = pytest.importorskip("flax.linen", reason="flax is in the extra 'deep'")
+
+    def model(x):
+        network = random_flax_module("network", linen.Dense(1), dist.Normal(0.0, 1.0), input_shape=(WIDTH - 1,))
+        with numpyro.plate("records", x.shape[0]):
+            numpyro.sample("x", dist.Normal(network(x[:, 1:])[:, 0], 1.0), obs=x[:, 0])
+
+    with pytest.raises(dpvi.ModelError, match=r"hide=\['network\$params'\]"):
+        check_guide(model, AutoNormal(model), PIXELS)
+    hidden = handlers.block(model, hide=["network$params"])
+    ready = check_guide(hidden, AutoNormal(hidden), PIXELS)
+    assert [site.name for site in ready.sites] == ["network/bias", "network/kernel"]
+    assert ready.num_parameters == 2 * WIDTH

@@ -18,7 +18,7 @@ from numpyro.distributions import biject_to
 
 from dpvi.models.base import ModelError
 from dpvi.models.dependence import depends
-from dpvi.models.execution import execute, whole_batch
+from dpvi.models.execution import execute, plates_of, scaled_in_a_loop, whole_batch
 from dpvi.models.sites import Site, layout, support_parameters, with_parameters
 
 BATCH_SIZES = (2, 3)
@@ -63,6 +63,7 @@ class _Sketch(NamedTuple):
     sites: dict[str, _Seen]
     plates: dict[str, tuple[int, bool]]  # size of the batch dimension, whether it draws a subsample of its own
     responses: dict[int, str]
+    scaled: dict[str, list[str]]  # by plate, scaled sites of one that is met in loops only
     jaxpr: Any  # its outputs are the traced bounds of the supports, in order
 
 
@@ -72,6 +73,7 @@ def discover(function: Callable, structure: Any) -> Layout:
     record_plate, findings = _record_plate(small, large)
     if record_plate is None:
         raise ModelError(findings)
+    findings += scale_findings(small.scaled[record_plate], record_plate)
     imputed = _imputed(small, record_plate)
     # Without a response every site under the plate looks like a local latent, which is not what is wrong.
     findings += _unobserved_finding(small, record_plate) or _site_findings(small, large, record_plate, imputed)
@@ -103,6 +105,7 @@ def _sketch(function: Callable, structure: Any, num_records: int) -> _Sketch:
         trace = execute(function, batch, fill, key=key)
         kept["sites"] = {name: _seen(message) for name, message in trace.items() if _is_site(message)}
         kept["plates"] = _plates(trace)
+        kept["scaled"] = {plate: scaled_in_a_loop(trace, plate) for plate in kept["plates"]}
         kept["responses"] = _responses(trace, jax.tree.leaves(batch))
         return [value for seen in kept["sites"].values() for value in _traced(seen.support)]
 
@@ -178,7 +181,7 @@ def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], jaxpr: Any) 
 
 
 def _plates(trace: dict[str, dict]) -> dict[str, tuple[int, bool]]:
-    plates = {}
+    plates = {name: (size, False) for name, size in plates_of(trace).items()}
     for name, message in trace.items():
         if message["type"] == "plate":
             size, subsample_size = message["args"]
@@ -221,7 +224,7 @@ def _failure(error: Exception, plates: list[str]) -> list[str]:
 def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]]:
     findings, following = [], []
     for name, (size, draws) in small.plates.items():
-        other = large.plates.get(name, (size, draws))[0]
+        other, draws_too = large.plates.get(name, (size, draws))
         if (size, other) == BATCH_SIZES:
             following.append(name)
         elif size != other:
@@ -229,7 +232,7 @@ def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]
                 f"Plate {name!r} must either have a fixed size or one entry per record, but its size changes with the "
                 "number of records without being equal to it; give it the number of rows of an argument."
             )
-        elif draws:
+        elif draws or draws_too:  # a subsample of two or three is taken for all records of one batch
             findings.append(
                 f"Plate {name!r} draws a subsample inside the model, which the accountant knows nothing of; "
                 "remove subsample_size, fit draws the batches."
@@ -256,6 +259,15 @@ def _missing(sketch: _Sketch) -> str:
         "The model must have a plate that spans the records, but none follows the data; put the observed sites under "
         "`with numpyro.plate('records', x.shape[0]):` so that each record has a term of its own."
     )
+
+
+def scale_findings(names: list[str], record_plate: str) -> list[str]:
+    """``names`` as from :func:`~dpvi.models.execution.scaled_in_a_loop`."""
+    return [
+        f"Site {name!r} is scaled in the body of a loop, by subsample_size= of the plate {record_plate!r} or by "
+        "handlers.scale; leave both out, fit draws the batches."
+        for name in names
+    ]
 
 
 def _imputed(sketch: _Sketch, record_plate: str) -> list[str]:

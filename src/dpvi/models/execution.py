@@ -99,6 +99,20 @@ def membership(message: dict, plate: str) -> Any:
     return next((frame for frame in message.get("cond_indep_stack", ()) if frame.name == plate), None)
 
 
+def plates_of(trace: Mapping[str, dict]) -> dict[str, int]:
+    """``{plate: size of its batch dimension}``; one in the body of a scan shows in its sites alone."""
+    plates = {frame.name: frame.size for message in trace.values() for frame in message.get("cond_indep_stack", ())}
+    return plates | {name: each["value"].shape[0] for name, each in trace.items() if each["type"] == "plate"}
+
+
+def scaled_in_a_loop(trace: Mapping[str, dict], plate: str) -> list[str]:
+    """Sites under a plate that is met in loops only, and scaled: by what part its subsampling, nobody can tell."""
+    if plate in trace:
+        return []
+    inside = {name: each for name, each in trace.items() if membership(each, plate) is not None}
+    return [name for name, each in inside.items() if each["type"] == "sample" and each["scale"] is not None]
+
+
 def prior_terms(trace: Mapping[str, dict], plate: str) -> dict[str, jax.Array]:
     """``{site: scalar}`` for sample sites outside the record plate, log-determinants under ``LOG_DETERMINANT``."""
     terms = {}
@@ -123,7 +137,7 @@ def record_log_probs(trace: Mapping[str, dict], plate: str, left_out: Container[
                 continue
             frame = membership(message, plate)
             if frame is not None:
-                inside.append((_log_prob(message, _subsample_scale(trace[plate])), frame.dim))
+                inside.append((_log_prob(message, _subsample_scale(trace.get(plate))), frame.dim))
     return inside
 
 
@@ -134,10 +148,12 @@ def total(log_prob: jax.Array) -> jax.Array:
 
 def is_unscaled(message: dict, trace: Mapping[str, dict], plate: str) -> bool:
     """Whether the density of a site inside the record plate counts once, whatever the plate subsamples."""
-    return _scale(message, _subsample_scale(trace[plate])) is None
+    return _scale(message, _subsample_scale(trace.get(plate))) is None
 
 
-def _subsample_scale(plate_message: dict) -> float:
+def _subsample_scale(plate_message: dict | None) -> float:
+    if plate_message is None:  # met in loops only, where it may not subsample
+        return 1.0
     return plate_message["args"][0] / plate_message["value"].shape[0]
 
 

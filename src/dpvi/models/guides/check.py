@@ -10,8 +10,11 @@ global draw or density that reads records    data flow in the jaxpr
 start or constraint that reads records       data flow in the jaxpr
 support that moves with a parameter          data flow in the jaxpr
 parameter that grows with the records        starts on two batch sizes
+global term with the number of records       values on two batch sizes
+term that depends on a record's place        terms of a record that is in the batch twice
 coupling between records                     terms with the other records exchanged, and of a record alone
 non-finite term or gradient                  simulated records of several kinds; one finite kind is enough
+draws outside the model's support            densities at several draws
 parameter without a gradient                 gradients on all kinds, away from the start
 ===========================================  ==========================================================
 """
@@ -42,6 +45,8 @@ from dpvi.models.sites import support_parameters
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-5  # one program, other neighbours: equal up to the roundings of a network
+_DRAWS = 32  # of the global latents; half of a normal's are negative
+_OF_GUIDE = "guide of "  # as the terms of GuidedModel.outside are named
 _OTHER_PROGRAM = 1e-3  # a record alone against a batch of three: sums may be ordered differently
 
 
@@ -153,7 +158,7 @@ def _flow_findings(model: GuidedModel) -> list[str]:
         for name in sorted(drawing)
     ]
     for name in sorted(reading):
-        site = name.removeprefix("guide of ")
+        site = name.removeprefix(_OF_GUIDE)
         if site in drawing:
             continue
         what = f"The guide's distribution of {site!r}" if name != site else f"The prior or outer site {site!r}"
@@ -201,12 +206,19 @@ def _value_findings(model: GuidedModel) -> list[str]:
             "keep the record axis in every array, for example no jnp.squeeze without an axis."
         ) from error
     return _finite_findings(results) or (
-        _coupling_findings(model, terms, kinds, results) + _gradient_findings(model, results)
+        _draw_findings(model, xi, random.standard_normal((_DRAWS, model.num_base)))
+        + _size_findings(results[0])
+        + _coupling_findings(model, terms, kinds, results)
+        + _gradient_findings(model, results)
     )
 
 
 def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dict[str, Any]:
-    """The terms of all records of a batch, and of each of them alone with the values its latents have there."""
+    """The terms of all records of a batch, of each of them alone with the values its latents have there, and of one
+    that is there twice.
+
+    ``outside`` and ``outside_alone`` are what all records share, on the batch and beside a record alone.
+    """
     key = jax.random.key(2)
     guide_trace, model_trace = model.run(xi, eta, key, batch)
     terms = _per_record(model.inside(guide_trace, model_trace))
@@ -214,14 +226,20 @@ def _terms(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> dic
     axes = {name: execution.membership(guide_trace[name], model.layout.guide_plate or "").dim for name in local}
     event = {name: jnp.ndim(guide_trace[name]["value"]) - len(guide_trace[name]["fn"].batch_shape) for name in local}
 
-    def alone(row: jax.Array) -> jax.Array:
-        one = jax.tree.map(lambda leaf: jnp.take(leaf, row[None], axis=0), batch)
-        values = {
-            name: jnp.take(guide_trace[name]["value"], row[None], axis=axes[name] - event[name]) for name in local
-        }
-        return _per_record(model.inside(*model.run(xi, eta, key, one, values)))[0]
+    def taken(rows: jax.Array) -> tuple[dict[str, dict], dict[str, dict]]:
+        """Guide and model on some of the records, with the values their latents have in the whole batch."""
+        some = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), batch)
+        values = {name: jnp.take(guide_trace[name]["value"], rows, axis=axes[name] - event[name]) for name in local}
+        return model.run(xi, eta, key, some, values)
 
-    return {"terms": terms, "alone": jax.vmap(alone)(jnp.arange(_BATCH))}
+    def alone(row: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        traces = taken(row[None])
+        return _per_record(model.inside(*traces))[0], model.outside(*traces)
+
+    singles, outside = jax.vmap(alone)(jnp.arange(_BATCH))
+    together = model.outside(guide_trace, model_trace)
+    twice = _per_record(model.inside(*taken(jnp.zeros((2,), int))))
+    return {"terms": terms, "alone": singles, "twice": twice, "outside": together, "outside_alone": outside}
 
 
 def _gradients(model: GuidedModel, xi: jax.Array, eta: jax.Array, batch: Any) -> tuple[jax.Array, ...]:
@@ -266,11 +284,42 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
     return findings
 
 
+def _draw_findings(model: GuidedModel, xi: jax.Array, seeds: np.ndarray) -> list[str]:
+    """Whether some draws of what all records share have no density: one such step would end a run in NaN."""
+    if not model.sites:
+        return []
+    terms = jax.jit(jax.vmap(model.record_free, (None, 0)))(xi, jnp.asarray(seeds, xi.dtype))
+    if np.all(np.isfinite(terms)):
+        return []
+    return [
+        f"log p − log q of the global sites is not finite at some of the guide's draws near the start: {_DRAWS} were "
+        "tried. The guide must draw inside the model's support, for example from a LogNormal where the prior is "
+        "positive, or from a normal that a bijection maps into it, as autoguides do."
+    ]
+
+
+def _size_findings(result: dict[str, Any]) -> list[str]:
+    """Shared terms that are others beside one record: every record is scored alone, so they would be its own."""
+    return [
+        f"log {'q' if name.startswith(_OF_GUIDE) else 'p'} of {name.removeprefix(_OF_GUIDE)!r} depends on the number "
+        "of records, which is private, and one where a record is scored; take a public constant."
+        for name, together in sorted(result["outside"].items())
+        if differs(result["outside_alone"][name], together, _OTHER_PROGRAM)
+    ]
+
+
 def _coupling_findings(
     model: GuidedModel, terms: Callable, kinds: list[Simulated], results: list[dict[str, Any]]
 ) -> list[str]:
     # what a batch of three draws from numpyro.prng_key() is not what three batches of one draw
-    if not _uses_keys(model) and any(differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
+    comparable = not _uses_keys(model)
+    if comparable and any(differs(result["twice"][:1], result["twice"][1:], _SAME_PROGRAM) for result in results):
+        return [
+            "The term of a record changes with its place in the batch, as where the index of the record plate picks a "
+            "parameter per record: nobody's place is known to a private step, and one parameter per record would be "
+            "that record's own; compute it from the record by a network (amortised)."
+        ]
+    if comparable and any(differs(result["alone"], result["terms"], _OTHER_PROGRAM) for result in results):
         return [
             "The term of a record changes when it is alone in the batch: each term must come from its own record and "
             "the parameters only; remove means, ranks, batch normalisation and sizes taken over the batch."
@@ -312,9 +361,16 @@ def _uses_keys(model: GuidedModel) -> bool:
 
 def _gradient_findings(model: GuidedModel, results: list[dict[str, Any]]) -> list[str]:
     moved = np.any([result["moved"] for result in results], axis=0)
+    idle = [site.name for site in model.parameters.sites if not np.any(moved[site.offset : site.offset + site.size])]
     return [
-        f"Parameter {site.name!r} never gets a gradient, and would move by noise alone; use it in a distribution, or "
-        "make it a constant."
-        for site in model.parameters.sites
-        if not np.any(moved[site.offset : site.offset + site.size])
+        f"Parameter {name!r} never gets a gradient, and would move by noise alone; {_remedy(name)}." for name in idle
     ]
+
+
+def _remedy(name: str) -> str:
+    if name.endswith("$params"):  # numpyro.contrib.module's, also where random_flax_module then draws the weights
+        return (
+            "use the network in a distribution, or, where its weights are drawn from a prior, hide what they start "
+            f"from: numpyro.handlers.block(model, hide=[{name!r}]), and a guide of that model"
+        )
+    return "use it in a distribution, or make it a constant"

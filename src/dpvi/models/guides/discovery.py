@@ -7,7 +7,7 @@ per-record term.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,8 +16,8 @@ from numpyro.distributions import biject_to
 
 from dpvi.models import execution
 from dpvi.models.base import ModelError
-from dpvi.models.discovery import BATCH_SIZES, batched
-from dpvi.models.guides.execution import drawn
+from dpvi.models.discovery import BATCH_SIZES, batched, scale_findings
+from dpvi.models.guides.execution import drawn, same_shape, shape_of, stand_in
 from dpvi.models.sites import Site, layout
 
 
@@ -56,6 +56,7 @@ class _Sketch(NamedTuple):
     model: dict[str, _Seen]
     guide: dict[str, _Seen]
     plates: dict[str, dict[str, int]]  # "model" and "guide": {plate: size of its batch dimension}
+    scaled: dict[str, dict[str, list[str]]]  # the same: {plate: scaled sites of one that is met in loops only}
 
 
 def discover(function: Callable, guide: Callable, structure: Any, parameters: Mapping[str, Any]) -> GuidedLayout:
@@ -68,7 +69,9 @@ def discover(function: Callable, guide: Callable, structure: Any, parameters: Ma
             "The model must have a plate that spans the records, but none follows the data; put the sites of a record "
             "under `with numpyro.plate('records', x.shape[0]):`."
         )
-    findings = _type_findings(small) + _latent_findings(small, record_plate, guide_plate)
+    findings = _type_findings(small) + _latent_findings((small, large), record_plate, guide_plate)
+    for where, plate in (("model", record_plate), ("guide", guide_plate)):
+        findings += scale_findings(small.scaled[where].get(plate or "", []), plate or "")
     if not any(not seen.is_latent and record_plate in seen.plates for seen in small.model.values()):
         findings.append(
             f"Plate {record_plate!r} must hold an observed site, but nothing under it is given obs=; "
@@ -95,14 +98,19 @@ def _sketch(
                 return execution.whole_batch(message, num_records)
             if message["type"] == "param":
                 return values.get(message["name"])
-            return latents.get(message["name"]) if message["type"] == "sample" and not message["is_observed"] else None
+            is_latent = message["type"] == "sample" and not message["is_observed"]
+            return stand_in(message, latents.get(message["name"])) if is_latent else None
 
         guide_trace = execution.execute(guide, batch, lambda message: fill(message, {}), key=key)
         latents = drawn(guide_trace)
         model_trace = execution.execute(function, batch, lambda message: fill(message, latents), key=key)
         for name, trace in (("guide", guide_trace), ("model", model_trace)):
             kept[name] = {site: _seen(each) for site, each in trace.items() if each["type"] in ("sample", "mutable")}
-        kept["plates"] = {"guide": _plates(guide_trace), "model": _plates(model_trace)}
+        kept["plates"] = {"guide": execution.plates_of(guide_trace), "model": execution.plates_of(model_trace)}
+        kept["scaled"] = {
+            where: {plate: execution.scaled_in_a_loop(trace, plate) for plate in kept["plates"][where]}
+            for where, trace in (("guide", guide_trace), ("model", model_trace))
+        }
 
     try:
         jax.eval_shape(run, parameters, jax.eval_shape(lambda: jax.random.key(0)), batched(structure, num_records))
@@ -119,19 +127,16 @@ def _seen(message: dict) -> _Seen:
     if message["type"] == "mutable":
         return _Seen("mutable", False, False, False, True, (), (), frozenset())
     plates = frozenset(frame.name for frame in message["cond_indep_stack"])
-    shape = jnp.shape(message["value"])
     distribution = message["fn"]
     auxiliary = bool(message["infer"].get("is_auxiliary"))
     if message["is_observed"]:
+        shape = jnp.shape(message["value"])
         return _Seen("sample", False, False, auxiliary, True, shape, shape, plates)
+    shape = shape_of(message)  # not the value's, which in the model is the guide's
     support = distribution.support
     discrete = support is None or support.is_discrete
     unconstrained = shape if discrete else biject_to(support).inverse_shape(shape)
     return _Seen("sample", True, discrete, auxiliary, distribution.has_rsample, shape, unconstrained, plates)
-
-
-def _plates(trace: Mapping[str, dict]) -> dict[str, int]:
-    return {name: each["value"].shape[0] for name, each in trace.items() if each["type"] == "plate"}
 
 
 def _plate_of(small: dict[str, int], large: dict[str, int], where: str) -> str | None:
@@ -168,36 +173,90 @@ def _type_findings(sketch: _Sketch) -> list[str]:
     return findings
 
 
-def _latent_findings(sketch: _Sketch, record_plate: str, guide_plate: str | None) -> list[str]:
-    findings = []
-    guided = {name: seen for name, seen in sketch.guide.items() if seen.is_latent}
-    latent = {name: seen for name, seen in sketch.model.items() if seen.is_latent}
+def _latent_findings(sketches: tuple[_Sketch, _Sketch], record_plate: str, guide_plate: str | None) -> list[str]:
+    findings, small = [], sketches[0]
+    guided = {name: seen for name, seen in small.guide.items() if seen.is_latent}
+    latent = {name: seen for name, seen in small.model.items() if seen.is_latent}
     for name, seen in latent.items():
         if name not in guided:
-            findings.append(f"The guide must draw every latent site of the model, but misses {name!r}; add it.")
+            findings += [] if seen.is_discrete else [_missing(name, small.model)]
             continue
         inside, other = record_plate in seen.plates, guide_plate in guided[name].plates
         if inside and not other:
             findings.append(
                 f"Latent site {name!r} belongs to a record in the model but lies outside a record plate in the guide; "
-                "draw it under a plate over the records whose distribution is computed from the record (amortised)."
+                "draw it under a plate over the records, from a distribution that is computed from the record "
+                "(amortised), as a guide written by hand can and an autoguide cannot."
             )
         elif other and not inside:
             findings.append(
                 f"The guide draws {name!r} under its record plate, but the model shares it between all records; "
                 "move it out of the plate in the guide."
             )
-        elif seen.shape != guided[name].shape:
-            findings.append(
-                f"Latent site {name!r} has shape {seen.shape} in the model and {guided[name].shape} in the guide "
-                "for the same batch; make them equal."
-            )
+        else:
+            findings += _shape_findings(name, sketches, (record_plate, guide_plate))
     findings += [
         f"The guide draws {name!r}, which the model does not have; remove it, rename it, or mark a variable of the "
         "guide alone with infer={'is_auxiliary': True}."
         for name, seen in guided.items()
         if name not in latent and not seen.is_auxiliary
     ]
+    return findings or _growing_findings(sketches, (record_plate, guide_plate))
+
+
+def _missing(name: str, sites: Container[str]) -> str:
+    observed = name.removesuffix("_unobserved")
+    if observed != name and f"{observed}_observed" in sites:  # the two halves of numpyro.sample(obs_mask=)
+        return (
+            f"The guide must draw every latent site of the model, but misses {name!r}, the values that obs_mask= says "
+            f"are missing in {observed!r}; draw it under the record plate of the guide, or leave such values out by "
+            "`with numpyro.handlers.mask(mask=...):` around the site in place of obs_mask=."
+        )
+    return f"The guide must draw every latent site of the model, but misses {name!r}; add it."
+
+
+def _shape_findings(name: str, sketches: tuple[_Sketch, _Sketch], record_plates: tuple[str, str | None]) -> list[str]:
+    """Another shape in guide and model: broadcast, the density of a draw would count several times, or not at all."""
+    for size, sketch in zip(BATCH_SIZES, sketches, strict=True):  # one batch size may be that of another axis
+        modelled, guided = sketch.model.get(name), sketch.guide.get(name)
+        if modelled is None or guided is None or same_shape(modelled.shape, guided.shape):
+            continue
+        missing = (modelled.plates - guided.plates).difference(record_plates)
+        further = (guided.plates - modelled.plates).difference(record_plates)
+        remedy = "give its distribution in the guide that shape, by expand, to_event or the dim= of its plates"
+        if missing:
+            remedy = f"draw it under {_names(sorted(missing))} in the guide, too"
+        elif further:
+            remedy = f"draw it outside {_names(sorted(further))} in the guide, or under it in the model, too"
+        batch = f" for {size} records" if record_plates[0] in modelled.plates else ""
+        return [
+            f"Latent site {name!r} must have the shape it has in the model, {modelled.shape}{batch}, but the guide "
+            f"draws {guided.shape}, which would be repeated or count several times; {remedy}."
+        ]
+    return []
+
+
+def _growing_findings(sketches: tuple[_Sketch, _Sketch], record_plates: tuple[str, str | None]) -> list[str]:
+    """Sites outside the record plates that depend on how many records there are: a single record sees others."""
+    findings = []
+    for where, small, large in (
+        ("model", sketches[0].model, sketches[1].model),
+        ("guide", sketches[0].guide, sketches[1].guide),
+    ):
+        findings += [
+            f"Site {name!r} of the {where} must exist for any number of records, but comes and goes with it; put what "
+            "belongs to a record under the record plate."
+            for name in sorted(set(small) ^ set(large))
+        ]
+        findings += [
+            f"Latent site {name!r} of the {where} must have the same shape for any number of records, but grows with "
+            "it: a latent per record belongs under the record plate, in guide and model."
+            for name, seen in small.items()
+            if seen.is_latent
+            and name in large
+            and seen.shape != large[name].shape
+            and not seen.plates.intersection(record_plates)
+        ]
     return findings
 
 

@@ -2,8 +2,9 @@
 
 Randomness is assigned by site. A site outside the record plate draws from the key that all records of a step share; a
 site inside it draws from a key of the record's own, as does ``numpyro.prng_key()``, whose n-th call gives the same key
-in guide and model. A record's key is a hash of the step's seed and of what the record holds: for every seed a term is
-then a function of its own record alone, so that adding or removing a record leaves all other terms as they are.
+in guide and model. What a loop draws in its body follows the same rule. A record's key is a hash of the step's seed and
+of what the record holds: for every seed a term is then a function of its own record alone, so that adding or removing a
+record leaves all other terms as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dpvi.models import execution
 
 NUM_SEED_NORMALS = 4  # 23 random bits each in float32, so that a step's seed has all 64 bits of a key
 _RECORDS = 0x7265636F  # keeps the keys of records apart from those of shared sites
+_LOOPS = 0x6C6F6F70  # and those of loops apart from both
 _SALTS = (0x9E3779B9, 0x85EBCA77)
 
 
@@ -56,7 +58,7 @@ class RecordDraws(Messenger):
 
     def __init__(self, function: Callable, shared: jax.Array, own: jax.Array, plate: str | None):
         self._shared, self._own, self._plate = shared, own, plate
-        self._num_keys = 0
+        self._num_keys = self._num_loops = 0
         super().__init__(function)
 
     def process_message(self, msg: dict) -> None:
@@ -68,9 +70,24 @@ class RecordDraws(Messenger):
             self._num_keys += 1
             msg["kwargs"]["rng_key"] = jax.random.fold_in(self._own, self._num_keys)
             return
+        if msg["type"] == "control_flow":  # has no name, and each needs a key of its own
+            self._num_loops += 1
+            msg["kwargs"]["rng_key"] = jax.random.fold_in(jax.random.fold_in(self._shared, _LOOPS), self._num_loops)
+            msg["kwargs"]["substitute_stack"].append(("substitute", self._within_a_loop))
+            return
         local = self._plate is not None and execution.membership(msg, self._plate) is not None
         name = np.uint32(zlib.crc32(str(msg.get("name")).encode()))
         msg["kwargs"]["rng_key"] = jax.random.fold_in(self._own if local else self._shared, name)
+
+    def _within_a_loop(self, site: dict) -> Any:
+        """A record's own draw in the body of a scan, whose sites handlers outside are not shown one by one."""
+        local = self._plate is not None and execution.membership(site, self._plate) is not None
+        if site["type"] != "sample" or site["value"] is not None or not local:
+            return None
+        key = site["kwargs"]["rng_key"]  # of this site and turn, from the key that all records share
+        for word in jax.random.key_data(self._own):
+            key = jax.random.fold_in(key, word)
+        return site["fn"](rng_key=key, sample_shape=site["kwargs"]["sample_shape"])
 
 
 def run_guide(
@@ -94,7 +111,7 @@ def run_guide(
     values
         ``{site: value}`` for sites that are not to be drawn.
     """
-    fill = _fill(parameters, values or {}, _length(batch))
+    fill = _fill(parameters, values or {}, _length(batch), plate)
     return execution.execute(RecordDraws(guide, *keys, plate), batch, fill)
 
 
@@ -107,7 +124,7 @@ def run_model(
     guide_trace: Mapping[str, dict],
 ) -> dict[str, dict]:
     """The model's messages on a batch of records, its latent sites at the guide's values."""
-    fill = _fill(parameters, drawn(guide_trace), _length(batch))
+    fill = _fill(parameters, drawn(guide_trace), _length(batch), plate)
     return execution.execute(RecordDraws(function, *keys, plate), batch, fill)
 
 
@@ -120,10 +137,32 @@ def drawn(trace: Mapping[str, dict]) -> dict[str, Any]:
     }
 
 
-def _fill(parameters: Mapping[str, Any], values: Mapping[str, Any], num_records: int) -> Callable:
+def shape_of(message: dict) -> tuple[int, ...]:
+    """The shape that the distribution of a site gives its value."""
+    return message["fn"].shape(message["kwargs"].get("sample_shape", ()))
+
+
+def stand_in(message: dict, value: Any) -> Any:
+    """The guide's draw for a site of the model, or zeros where it has another shape than the site.
+
+    Only where guide and model are first looked at: the model runs on, and discovery says what does not fit.
+    """
+    in_a_loop = message["infer"].get("_scan_current_index") is not None  # which takes its turn's part of the value
+    if value is None or in_a_loop or same_shape(jnp.shape(value), shape_of(message)):
+        return value
+    return jnp.zeros(shape_of(message), jnp.result_type(value))
+
+
+def same_shape(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Equal but for leading axes of length one, which change no density."""
+    length = max(len(shape), len(other))
+    return (1,) * (length - len(shape)) + shape == (1,) * (length - len(other)) + other
+
+
+def _fill(parameters: Mapping[str, Any], values: Mapping[str, Any], num_records: int, plate: str | None) -> Callable:
     def fill(message: dict) -> Any:
-        if message["type"] == "plate":
-            return execution.whole_batch(message, num_records)
+        if message["type"] == "plate":  # another one may subsample what is no record, at a size that is the batch's
+            return execution.whole_batch(message, num_records) if message["name"] == plate else None
         if message["type"] == "param":
             return parameters.get(message["name"])
         if message["type"] == "sample" and not message["is_observed"]:

@@ -211,7 +211,7 @@ class GuidedModel(PlatedModel):
 
         def fill(message: dict) -> Any:
             if message["type"] == "plate":
-                return execution.whole_batch(message, 1)
+                return execution.whole_batch(message, 1) if message["name"] == self.record_plate else None
             if message["type"] == "param":
                 return parameters.get(message["name"])
             return value_of(message) if message["type"] == "sample" and not message["is_observed"] else None

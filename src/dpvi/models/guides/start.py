@@ -14,11 +14,17 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from numpyro.distributions import constraints
-from numpyro.infer.autoguide import AutoGuide, AutoLaplaceApproximation
+from numpyro.infer.autoguide import (
+    AutoDAIS,
+    AutoGuide,
+    AutoLaplaceApproximation,
+    AutoSemiDAIS,
+    AutoSurrogateLikelihoodDAIS,
+)
 
 from dpvi.models import execution
 from dpvi.models.base import ModelError
-from dpvi.models.guides.execution import drawn
+from dpvi.models.guides.execution import drawn, stand_in
 from dpvi.models.guides.parameters import merged
 from dpvi.models.simulate import simulate
 
@@ -122,6 +128,12 @@ def _forget_prototypes(guide: Any) -> None:
                 "AutoLaplaceApproximation takes its covariance from the curvature at all records, which no noise "
                 "covers; use AutoNormal, AutoDiagonalNormal or AutoMultivariateNormal."
             )
+        if isinstance(each, (AutoDAIS, AutoSemiDAIS)) and not isinstance(each, AutoSurrogateLikelihoodDAIS):
+            raise ModelError(
+                f"{type(each).__name__} moves its draws along the density of the records it was set up on: real ones "
+                "no noise would cover, and made-up ones say nothing; use AutoMultivariateNormal or AutoIAFNormal, or "
+                "AutoSurrogateLikelihoodDAIS with public records."
+            )
         each.prototype_trace = None
 
 
@@ -132,7 +144,7 @@ def _run(function: Callable, guide: Callable, batch: Any, key: jax.Array) -> tup
 
     def fill(message: dict) -> Any:
         if message["type"] == "sample" and not message["is_observed"]:
-            return values.get(message["name"])
+            return stand_in(message, values.get(message["name"]))
         return _whole_batch(message)
 
     traces = (guide_trace, execution.execute(function, batch, fill, key=model_key))
@@ -174,6 +186,8 @@ def _with_responses(function: Callable, batch: Any, key: jax.Array) -> Any:
 def _failure(error: Exception) -> list[str]:
     if isinstance(error, ModelError):
         return list(error.findings)
+    if isinstance(error, AssertionError) and "unique names" in str(error):  # NumPyro's words
+        return ["In guide or model two sites have one name; give every numpyro.sample and numpyro.param its own."]
     return [
         f"Guide and model must run on simulated records, where their parameters start, but fail with "
         f"{type(error).__name__}: check that both take the same arguments and run on any number of records; "
