@@ -29,7 +29,7 @@ def one_pass(rows: jax.Array, included: jax.Array) -> TwoFold:
 
 def in_parts(rows: jax.Array, included: jax.Array) -> TwoFold:
     def part(rows: jax.Array, present: jax.Array) -> TwoFold:
-        return bounded_sum(rows, present, 1.0, num_rows=included.shape[0])
+        return bounded_sum(rows, present, 1.0)
 
     return in_microbatches(part, rows, included, PART)
 

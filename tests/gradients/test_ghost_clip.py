@@ -344,3 +344,24 @@ def test_slots_that_fill_up_a_tile_add_nothing(monkeypatch, size):
     again = jnp.concatenate([records, records[-1:]])
     counted = clipped_gradient_sum(network, params, again, jnp.ones(size + 1, bool), 0.5).value
     assert np.max(np.abs(counted - plain)) > 1e-3
+
+
+def test_large_batches_are_added_in_blocks(monkeypatch):
+    """One contraction over all records, the wrong answer, rounds more, and so does the change when a record leaves."""
+    rows = np.abs(np.random.default_rng(0).normal(size=(8, 2048, 2))).astype(np.float32) + 2  # clipped, in one orthant
+    everyone = jnp.ones(2048, bool)
+
+    def errors() -> list[float]:
+        def total(records):
+            return clipped_gradient_sum(
+                lambda weights, row: jnp.sum(row @ weights), jnp.ones((2, 1)), records, everyone, 1.0
+            )
+
+        found = jax.jit(jax.vmap(total))(jnp.asarray(rows))
+        sums = np.asarray(found.high, float) + np.asarray(found.low, float)
+        exact = (rows.astype(float) / np.linalg.norm(rows.astype(float), axis=2, keepdims=True)).sum(axis=1)
+        return np.linalg.norm(sums - exact * (np.sum(sums * exact, 1) / np.sum(exact**2, 1))[:, None], axis=1)
+
+    in_blocks = np.median(errors())
+    monkeypatch.setattr("dpvi.gradients.ghost.clipped_sum._ADDED_PLAINLY", 2048)
+    assert in_blocks < np.median(errors()) / 1.5

@@ -6,16 +6,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpvi.core.clip import clip_ratio
 from dpvi.mechanism.exchange import everyones
 from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.quantile_clipping import unclipped
-
-# Up to here rounding errors of a plain sum, which move when a record leaves, are far below C. Double precision has none
-# to speak of, but would cost small batches of many columns a good part of a step.
-_PLAIN_ROWS = 512
-_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class TwoFold(NamedTuple):
@@ -54,7 +50,6 @@ def bounded_sum(
     clip_norm: float | jax.Array,
     careful: bool = True,
     layers: Layers | None = None,
-    num_rows: int | None = None,
 ) -> TwoFold:
     """Sum of the clipped rows of ``releases`` that are ``included``.
 
@@ -71,20 +66,17 @@ def bounded_sum(
         this pass has to look for.
     layers
         Clip every layer of a row to a norm of its own.
-    num_rows
-        Slots of the whole sum, where this is one part of several.
 
     Guarantees
     ----------
     Adding or removing one record changes the sum by a vector of norm at most ``clip_norm`` (each layer of it, at most
     that layer's), up to rounding: when a record leaves, all later ones move up a slot, where partial sums, and in the
-    last digit their own clip factors, round differently. More than 512 rows are added in double precision: in float32
-    runs products are then exact and n additions move the sum by at most n² 2⁻⁵² of the clip norm, 2e-4 for 10⁶ rows if
-    all errors conspired; measured, no excess was left of it in one pass, and 1e-6 in parts. Up to 512 rows are added
-    plainly; the largest excess found was 6e-5 (``benchmarks/rounding.py``). A record with a non-finite release
-    contributes zero, to every layer, as does an empty slot, whatever it holds.
+    last digit their own clip factors, round differently. Rows are added in double precision: in float32 runs products
+    are then exact and n additions move the sum by at most n² 2⁻⁵² of the clip norm, 2e-4 for 10⁶ rows if all errors
+    conspired; measured, no excess was left of it in one pass, and 1e-6 in parts (``benchmarks/rounding.py``). A record
+    with a non-finite release contributes zero, to every layer, as does an empty slot, whatever it holds.
     """
-    return bounded_sum_and_count(releases, included, clip_norm, careful, layers, num_rows).total
+    return bounded_sum_and_count(releases, included, clip_norm, careful, layers).total
 
 
 def bounded_sum_and_count(
@@ -93,7 +85,6 @@ def bounded_sum_and_count(
     clip_norm: float | jax.Array,
     careful: bool = True,
     layers: Layers | None = None,
-    num_rows: int | None = None,
 ) -> Clipped:
     """:func:`bounded_sum` and the centred count that :class:`dpvi.core.clipping.QuantileClipping` asks for.
 
@@ -112,9 +103,7 @@ def bounded_sum_and_count(
     if careful:  # zero times a non-finite number is not zero, so a factor of zero does not blank such a row
         releases = jnp.where(factor[:, None] > 0, releases, 0)
     weights = jnp.where(included, factor, 0)
-    plain = (releases.shape[0] if num_rows is None else num_rows) <= _PLAIN_ROWS
-    total = _plain_sum(weights, releases) if plain else _double_sum(weights, releases)
-    return Clipped(total, centred_count(ratio, included))
+    return Clipped(_double_sum(weights, releases), centred_count(ratio, included))
 
 
 def centred_count(ratio: jax.Array, included: jax.Array) -> TwoFold:
@@ -122,17 +111,14 @@ def centred_count(ratio: jax.Array, included: jax.Array) -> TwoFold:
     return _double_sum(included.astype(ratio.dtype), unclipped(ratio))
 
 
-def _plain_sum(weights: jax.Array, releases: jax.Array) -> TwoFold:
-    total = jnp.matmul(weights, releases, precision=_HIGHEST)
-    return TwoFold(total, jnp.zeros_like(total))
-
-
-def _double_sum(weights: jax.Array, releases: jax.Array) -> TwoFold:
-    """Σ_i w_i v_i in float64, whatever the precision of the run."""
+def _double_sum(weights: jax.Array, values: jax.Array) -> TwoFold:
+    """Σ_i w_i v_i in float64, whatever the precision of the run; ``values`` are (n,) or (n, r)."""
     with jax.enable_x64(True):
-        weights, doubled = weights.astype(jnp.float64), releases.astype(jnp.float64)
-        # not `matmul`, which asks for float64 by name: under `vmap` of a compiled loop it would get float32
-        return _halves(jax.lax.dot(weights, doubled, precision=_HIGHEST), releases.dtype)
+        weights, doubled = weights.astype(jnp.float64), values.astype(jnp.float64)
+        # products and then a sum: as a product of vector and matrix it takes a processor up to half as long again
+        products = jax.lax.mul(jax.lax.broadcast_in_dim(weights, doubled.shape, (0,)), doubled)
+        total = jax.lax.reduce(products, np.float64(0), jax.lax.add, (0,))
+        return _halves(total, values.dtype)
 
 
 def _halves(total: jax.Array, dtype: Any) -> TwoFold:

@@ -12,7 +12,7 @@ import optax
 
 from dpvi.core.clipping import PerLayer, QuantileClipping
 from dpvi.core.plan import Plan
-from dpvi.data.sampling import PoissonSampler, pass_size
+from dpvi.data.sampling import PoissonSampler
 from dpvi.data.sharding import Shards
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
@@ -149,10 +149,8 @@ def clipped_sum(
         )
     release = partial(estimator.release, model, family, xi, eta, queries)
 
-    whole = pass_size(algorithm.sampler.num_records, algorithm.plan.sampling_rate)  # on all devices, however it is cut
-
     def formed(batch: Any, included: jax.Array) -> Clipped:
-        return bounded_sum_and_count(jax.vmap(release)(batch), included, bound, careful, layers, whole)
+        return bounded_sum_and_count(jax.vmap(release)(batch), included, bound, careful, layers)
 
     return formed if size is None else partial(in_microbatches, formed, microbatch_size=size)
 

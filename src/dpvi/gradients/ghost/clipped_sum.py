@@ -15,6 +15,7 @@ model at small cost: one backward pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,6 +34,9 @@ from dpvi.mechanism.layers import Layers
 
 Term = Callable[[Any, Any], jax.Array]  # (params, record) -> scalar
 _TILE = 16  # rows that accelerators multiply at a time
+_ADDED_PLAINLY = (
+    512  # most records in one contraction: it rounds more the more there are, and a record that leaves moves that
+)
 
 
 def clipped_gradient_sum(
@@ -72,10 +76,10 @@ def clipped_gradient_sum(
     Every record adds a vector of norm at most C as a real number, before the additions of the sum round: norms are
     bounded from above by what their own rounding can hide, and the sum is formed from the same numbers in full
     precision, whatever the precision of the model's own products. A record whose gradient, or its norm, is not finite
-    adds zero, to every layer. Up to 2,048 records are added by one contraction in the precision of the parameters, more
-    in parts whose sums are added in twofold precision. When a record leaves, all later ones move up a slot and the
-    contraction rounds differently: in float32 the largest excess over C found was 2.1e-4 of it with 2,048 records,
-    1.1e-3 with 10⁵ and 3.2e-3 with 10⁶ (``benchmarks/rounding.py``). Double precision, as in
+    adds zero, to every layer. Up to 512 records are added by one contraction in the precision of the parameters, and
+    the sums of more in twofold precision. When a record leaves, all later ones move up a slot and the contraction rounds
+    differently: in float32 the largest excess over C found was 1.3e-4 of it with 2,048 records, 7.4e-4 with 10⁵ and
+    2.2e-3 with 10⁶ (``benchmarks/rounding.py``). Double precision, as in
     :func:`dpvi.mechanism.bounded_sum.bounded_sum`, would leave none, at many times the cost on most accelerators.
 
     | parameters | gradient of a single record |
@@ -168,9 +172,16 @@ def _clip_and_add(
     factor, worst = jnp.minimum(ratio, 1.0), jnp.min(ratio, axis=1)
     usable = worst > 0
     weights = jnp.where((included & usable)[:, None], factor, 0)
-    pieces = []
-    for layer in range(len(clip_norms)):
-        own = [part for part, owner in zip(parts, layers, strict=True) if owner == layer]
-        pieces += [(part.positions, part.weighted_sum(weights[:, layer], usable)) for part in side_by_side(own)]
-    total = assemble(pieces, vector.size, vector.dtype)
-    return Clipped(TwoFold(total, jnp.zeros_like(total)), centred_count(worst, included))
+    joined = [
+        (layer, part)
+        for layer in range(len(clip_norms))
+        for part in side_by_side([part for part, owner in zip(parts, layers, strict=True) if owner == layer])
+    ]
+
+    def added(rows: slice) -> TwoFold:
+        sums = [(part.positions, part.weighted_sum(weights[:, layer], usable, rows)) for layer, part in joined]
+        total = assemble(sums, vector.size, vector.dtype)
+        return TwoFold(total, jnp.zeros_like(total))
+
+    blocks = [slice(first, first + _ADDED_PLAINLY) for first in range(0, included.size, _ADDED_PLAINLY)]
+    return Clipped(functools.reduce(TwoFold.plus, map(added, blocks)), centred_count(worst, included))

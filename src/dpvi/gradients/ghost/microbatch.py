@@ -11,9 +11,7 @@ import jax.numpy as jnp
 from dpvi.mechanism.bounded_sum import TwoFold
 
 Total = TypeVar("Total")
-# The contraction of a ghost's batch is a plain sum, which rounds more the more rows it has; parts are added in twofold
-# precision. Smaller parts would round less, but leave a graphics processor idle.
-LARGEST = 2048
+LARGEST = 2048  # more would take memory and save no time, fewer leave a graphics processor idle
 
 
 def in_microbatches(
@@ -31,7 +29,7 @@ def in_microbatches(
     records, included
         Arrays with a leading axis of slots. The last part is filled up with excluded slots.
     microbatch_size
-        ``None`` for parts as large as the sum of a ghost's batch may be, 2,048.
+        ``None`` for parts of up to 2,048 slots.
 
     Guarantees
     ----------

@@ -30,17 +30,19 @@ class Part(NamedTuple):
             return gradient_norms(self.gradient)
         return vector_norms(self.gradient)[:, None]
 
-    def weighted_sum(self, weights: jax.Array, usable: jax.Array) -> jax.Array:
-        """Σ_i w_i g_i at full precision; zero times a non-finite number is not zero, so broken records are blanked.
+    def weighted_sum(self, weights: jax.Array, usable: jax.Array, rows: slice = slice(None)) -> jax.Array:
+        """Σ_i w_i g_i over ``rows``, at full precision.
 
-        Of a usable record all numbers are finite, and of any other the errors are blanked. Which entries of its data
-        are has nothing to do with weights, so that a compiler may look at it where the data are made.
+        Zero times a non-finite number is not zero, so broken records are blanked. Of a usable record all numbers are
+        finite, and of any other the errors are blanked. Which entries of its data are not finite has nothing to do with
+        weights, so that a compiler may look at it where the data are made.
         """
         if not isinstance(self.gradient, Rows):
-            return jnp.matmul(weights, jnp.where(usable[:, None], self.gradient, 0), precision=_HIGHEST)
-        data, errors = self.gradient
+            blanked = jnp.where(usable[rows, None], self.gradient[rows], 0)
+            return jnp.matmul(weights[rows], blanked, precision=_HIGHEST)
+        data, errors = (side[rows] for side in self.gradient)
         data = jnp.where(jnp.isfinite(data), data, 0)
-        errors = jnp.where(usable[:, None, None, None], weights[:, None, None, None] * errors, 0)
+        errors = jnp.where(usable[rows, None, None, None], weights[rows, None, None, None] * errors, 0)
         return jnp.einsum("nhsi,nhso->hio", data, errors, precision=_HIGHEST).reshape(-1)
 
 
