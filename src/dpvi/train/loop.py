@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +18,9 @@ from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
+from dpvi.train.ahead import Ahead
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
-from dpvi.train.draws import CompiledDraws, Draws, compiled_draws, make_draws
-from dpvi.train.feed import Feed
+from dpvi.train.draws import CompiledDraws, compiled_draws, make_draws
 from dpvi.train.hosts import from_first
 from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
@@ -83,7 +82,7 @@ class Run:
         segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         if self.lanes is not None and isinstance(self._draw, CompiledDraws):  # a single run gains little for its memory
             self._compile(self._draw, records, streams, state, moving=driver is None)
-        ahead = _Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
+        ahead = Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
         state, streams = self._shared((state, streams))
         with (
             progress_bar(self.algorithm.plan, progress) if isinstance(progress, bool) else nullcontext(progress) as bar
@@ -113,7 +112,7 @@ class Run:
         state: State,
         records: Any,
         streams: Streams,
-        ahead: _Ahead,
+        ahead: Ahead,
         pieces: Iterable[Piece],
         query: jax.Array | None,
         counted: bool,
@@ -292,42 +291,6 @@ def _begin(
     careful: bool,
 ) -> _Begun:
     return _Begun(piece, programs, state, arguments, careful, programs[careful](state, *arguments))
-
-
-class _Ahead:
-    """Draws of a chunk and the batches read for it, with the next chunk's under way while this one is used.
-
-    A processor runs programs that one thread starts one after the other, and those of several threads side by side. So
-    that one core draws while another takes steps, a thread is there for the draws alone (``aside``).
-    """
-
-    def __init__(self, draw: Any, streams: Streams, layout: Layout, feed: Feed | None, aside: bool) -> None:
-        self._thread = ThreadPoolExecutor(1, "dpvi-draw") if aside else None
-        self._draw = partial(draw, streams)
-        self._layout = layout
-        self._feed = feed
-        self._held: dict[int, Any] = {}
-        self._batch: tuple[int, Any] = (-1, None)
-
-    def __getitem__(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
-        wanted = [index for index in (chunk, chunk + 1) if index < self._layout.num_chunks]
-        self._held = {index: self._held.get(index) or self._begin(index) for index in wanted}
-        draws, complete, reading = self._held[chunk]()
-        if self._feed is not None and self._batch[0] != chunk:  # a chunk may be used in several pieces
-            self._batch = (chunk, self._feed.finish(reading))
-        return draws, complete, self._batch[1]
-
-    def _begin(self, chunk: int) -> Callable[[], tuple[Draws, jax.Array, Any]]:
-        if self._thread is None:
-            started = self._start(chunk)
-            return lambda: started
-        return self._thread.submit(self._start, chunk).result
-
-    def _start(self, chunk: int) -> tuple[Draws, jax.Array, Any]:
-        base = chunk * self._layout.chunk_length
-        with jax.enable_x64(True):
-            draws, complete = self._draw(np.arange(base, base + self._layout.chunk_length, dtype=np.uint32))
-        return draws, complete, None if self._feed is None else self._feed.start(draws.positions)
 
 
 def progress_bar(plan: Plan, progress: bool, num_runs: int = 1) -> tqdm:

@@ -77,9 +77,9 @@ def clipped_gradient_sum(
     bounded from above by what their own rounding can hide, and the sum is formed from the same numbers in full
     precision, whatever the precision of the model's own products. A record whose gradient, or its norm, is not finite
     adds zero, to every layer. Up to 512 records are added by one contraction in the precision of the parameters, and
-    the sums of more in twofold precision. When a record leaves, all later ones move up a slot and the contraction rounds
-    differently: in float32 the largest excess over C found was 1.3e-4 of it with 2,048 records, 7.4e-4 with 10⁵ and
-    2.2e-3 with 10⁶ (``benchmarks/rounding.py``). Double precision, as in
+    the sums of more in twofold precision. When a record leaves, all later ones move up a slot and the contraction
+    rounds differently: in float32 the largest excess over C found was 1.3e-4 of it with 2,048 records, 7.4e-4 with 10⁵
+    and 2.2e-3 with 10⁶ (``benchmarks/rounding.py``). Double precision, as in
     :func:`dpvi.mechanism.bounded_sum.bounded_sum`, would leave none, at many times the cost on most accelerators.
 
     | parameters | gradient of a single record |
