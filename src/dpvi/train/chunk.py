@@ -173,7 +173,9 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
             drawn = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False), draws)
             more = partial(later_pass, algorithm.sampler, streams.sampling, (base + i).astype(jnp.uint32))
             state, row = private_step(algorithm, records, carry.state, drawn, more if careful else None, query)
-            finite = carry.finite & jnp.all(jnp.isfinite(row.noisy_sum)) if may_break else carry.finite
+            finite = carry.finite
+            if may_break and length > 1:  # else all rows are there, and looking at them together is cheaper
+                finite = finite & jnp.all(jnp.isfinite(row.noisy_sum))
             clip_norms = carry.clip_norms
             if clip_norms is not None:
                 clip_norms = _put(clip_norms, jnp.asarray(row.clip_norm), i)
@@ -195,7 +197,9 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
         if algorithm.adaptive is not None:
             rows = rows._replace(clip_norm=jnp.zeros(layout.chunk_length, dtype))
         begun = Ran(state, rows, jnp.ones((), bool))
-        return jax.lax.fori_loop(start // length, -(-stop // length), group, begun)
+        ran = jax.lax.fori_loop(start // length, -(-stop // length), group, begun)
+        finite = jnp.all(jnp.isfinite(ran.rows.noisy_sum)) if may_break and length == 1 else ran.finite
+        return ran._replace(finite=finite)
 
     return run
 
