@@ -231,10 +231,11 @@ def test_kept_steps_are_thinned_like_others(monkeypatch, kept_rows, length):
     np.testing.assert_array_equal(trace.iterates, rows.iterate[0][trace.steps])
 
 
-@pytest.mark.parametrize(("num_steps", "stride"), [(7, 1), (30, 2), (63, 4), (5000, 32), (6200, 24)])
+@pytest.mark.parametrize(("num_steps", "stride"), [(7, 1), (30, 3), (63, 6), (5000, 32), (6200, 24)])
 @pytest.mark.parametrize("bytes_per_step", [1, 2**20, 2**26])
 def test_a_short_run_of_a_network_keeps_several_steps(num_steps, stride, bytes_per_step):
     layout = make_layout(num_steps, bytes_per_step, 40 * chunk.KEPT_PARAMETERS)
     assert layout.stride == stride
     assert layout.num_kept >= min(num_steps, chunk._FEWEST_KEPT)
+    assert layout.num_blocks >= chunk._FEWEST_BLOCKS
     assert make_layout(num_steps, bytes_per_step, 40 * chunk.KEPT_PARAMETERS, keep_all=True).stride == 1

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 _ONE_STAGE = 1024  # longest vector whose squares are summed in one stage
-_LONG_ROW = 32
+_LONG_ROW = 32  # shorter ones a processor adds up faster than it multiplies them by ones
 _PLAIN = (1e-9, 1e9)  # clip norms whose squares are ordinary numbers in float32
 
 
@@ -38,7 +38,7 @@ def clip_ratio(vector: jax.Array | Sequence[jax.Array], clip_norm: float | jax.A
     The vector may come in parts, which need not be put together. ``clip_norm`` may be a scalar array, for a clip norm
     that changes from step to step.
     """
-    parts = [vector] if isinstance(vector, jax.Array) else list(vector)
+    parts = list(vector) if isinstance(vector, (list, tuple)) else [jnp.asarray(vector)]
     dtype = parts[0].dtype
     limit: float
     if isinstance(clip_norm, jax.Array):

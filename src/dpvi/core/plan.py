@@ -44,7 +44,7 @@ _QUANTILE = (
 )
 _ONE_ROW_EACH = "Each unit, {unit}, is exactly one row of the data."
 _FLOATS = (
-    "Sums and noise are floating-point numbers, whose rounding adds at most about 1e-4 to the sensitivity for batches "
+    "Sums and noise are floating-point numbers, whose rounding adds at most about 3e-4 to the sensitivity for batches "
     "of up to a million records (5e-3 where gradients of a network are clipped without being formed); attacks on the "
     "last bits and timing are outside the statement."
 )

@@ -1,8 +1,8 @@
 """The trace: everything a run releases, and the only thing that crosses the privacy boundary.
 
-Rows are the released steps themselves (all of them, or every ``thinning``-th when they would not fit); blocks carry
-float64 sums over all steps (of networks, over one step in several), so that thinning loses nothing that later methods
-need.
+Rows are the released steps themselves: all of them, or every ``thinning``-th where they would not fit and of networks.
+Blocks carry float64 sums over all steps (of networks, over one step in several), so that thinning loses nothing that
+later methods need.
 """
 
 from __future__ import annotations

@@ -88,6 +88,11 @@ def step_words(stream: jax.Array, steps: jax.Array, num_words: int, part: jax.Ar
     return chacha20_messages(jax.random.key_data(stream), steps, num_words, part)
 
 
+def normals_drawn(size: int) -> int:
+    """How many normals :func:`step_normals` gives where ``size`` are asked for."""
+    return size if size <= NORMALS_PER_PART else -(-size // NORMALS_PER_PART) * NORMALS_PER_PART
+
+
 def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
     """``size`` standard normals or more for each of ``steps``: (..., len(steps), ·), the axes of ``stream`` in front.
 

@@ -114,15 +114,15 @@ def make_layout(
 ) -> Layout:
     """At least 100 blocks where there are that many steps, and chunks that stay within a memory bound.
 
-    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too, and long ones, so
-    that each holds a step that is kept. Rows of kept steps take ``row_bytes`` each, beside the ``bytes_per_step``.
+    Models with very many parameters have fewer blocks, so that their sums stay within a bound, too. Rows of kept steps
+    take ``row_bytes`` each, beside the ``bytes_per_step``.
 
     Block length and stride are part of the trace and therefore depend on the plan and the model alone; how many steps
     fit into a chunk may depend on the number of records, which must not show. Blocks of 2·2ʲ or 3·2ʲ steps can be
     halved into chunks, and as often into groups of a stride.
     """
     blocks = min(USUAL_BLOCKS, max(_FEWEST_BLOCKS, _BLOCK_BYTES // (_BYTES_PER_PARAMETER * num_parameters)))
-    block = _round_down(max(1, num_steps // blocks, num_parameters // KEPT_PARAMETERS))
+    block = _round_down(max(1, num_steps // blocks))
     longest = 1 if keep_all else min(num_parameters // KEPT_PARAMETERS, num_steps // _FEWEST_KEPT)
     stride = halved if (halved := _halved(block, longest)) <= longest else 1
     target = longest_chunk(bytes_per_step + row_bytes // stride, drawn_bytes)

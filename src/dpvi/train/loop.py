@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
-from dpvi.mechanism.rng import NORMALS_PER_PART, Streams
+from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, normals_drawn
 from dpvi.train.ahead import Ahead
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
 from dpvi.train.draws import CompiledDraws, compiled_draws, make_draws
@@ -50,7 +50,7 @@ class Run:
         making = algorithm.sampler.words_per_pass + slots + sizes.base + 4 * min(sizes.release, NORMALS_PER_PART)
         row_bytes = 4 * (2 * sizes.parameters + sizes.queries + sizes.release) * (lanes or 1)
         read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
-        bytes_per_step = 4 * (making + sizes.noise) * (lanes or 1) + read
+        bytes_per_step = 4 * (making + normals_drawn(sizes.noise)) * (lanes or 1) + read
         num_steps = algorithm.plan.num_steps
         self.layout = make_layout(num_steps, bytes_per_step, sizes.parameters, 4 * making, row_bytes, keep_all=driven)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)

@@ -34,9 +34,7 @@ from dpvi.mechanism.layers import Layers
 
 Term = Callable[[Any, Any], jax.Array]  # (params, record) -> scalar
 _TILE = 16  # rows that accelerators multiply at a time
-_ADDED_PLAINLY = (
-    512  # most records in one contraction: it rounds more the more there are, and a record that leaves moves that
-)
+_ADDED_PLAINLY = 512  # most records in one contraction, for it rounds more the more there are
 
 
 def clipped_gradient_sum(

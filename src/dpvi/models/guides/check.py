@@ -14,7 +14,7 @@ global term with the number of records       values on two batch sizes
 term that depends on a record's place        terms of a record that is in the batch twice
 coupling between records                     terms with the other records exchanged, and of a record alone
 non-finite term or gradient                  simulated records of several kinds; one finite kind is enough
-draws outside the model's support            densities at several draws
+global draws outside the model's support     densities at several draws
 parameter without a gradient                 gradients on all kinds, away from the start
 ===========================================  ==========================================================
 """

@@ -2,9 +2,9 @@
 
 Randomness is assigned by site. A site outside the record plate draws from the key that all records of a step share; a
 site inside it draws from a key of the record's own, as does ``numpyro.prng_key()``, whose n-th call gives the same key
-in guide and model. What a loop draws in its body follows the same rule. A record's key is a hash of the step's seed and
-of what the record holds: for every seed a term is then a function of its own record alone, so that adding or removing a
-record leaves all other terms as they are.
+in guide and model. Sites in the body of a loop follow the same rule; keys that its body asks for with ``prng_key`` are
+shared by all records. A record's key is a hash of the step's seed and of what the record holds: for every seed a term
+is then a function of its own record alone, so that adding or removing a record leaves all other terms as they are.
 """
 
 from __future__ import annotations
