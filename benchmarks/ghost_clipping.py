@@ -85,7 +85,7 @@ def contestants(vector: jax.Array, unravel: Callable[[jax.Array], Any], batch: i
     def adaptive(vector: jax.Array, records: Any, included: jax.Array) -> jax.Array:
         clip_norm = CLIP_NORM + 0 * vector[0]  # a number that is known only when the program runs
         clipped = clipped_gradient_sum_and_count(flat_term, vector, records, included, clip_norm)
-        return clipped.total.value + 0 * clipped.centred_count
+        return clipped.total.value + 0 * clipped.centred_count.value
 
     sizes = tuple(leaf.size for leaf in jax.tree.leaves(unravel(vector)))
     layers = Layers(sizes, (CLIP_NORM / len(sizes) ** 0.5,) * len(sizes))
