@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from dpvi.mechanism.rng import Streams
 from dpvi.train.draws import Draws, later_pass
 from dpvi.train.lanes import in_parts, on_host
+from dpvi.train.room import make_room, put_together
 from dpvi.train.step import Algorithm, Row, State, private_step, sizes_of
 
 USUAL_BLOCKS = 100  # at least, where there are that many steps; networks have fewer
@@ -84,6 +85,7 @@ class _Carry(NamedTuple):
     released: tuple[jax.Array, ...]  # query, noisy sum and gradient of the group's first step
     clip_norms: jax.Array | None  # of all steps of the chunk, where they adapt
     finite: jax.Array
+    room: Any  # where a step's batch is put together
 
 
 class Ran(NamedTuple):
@@ -171,6 +173,10 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
             """Step j of the group that begins with ``first``."""
             i = first + j
             drawn = jax.tree.map(partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False), draws)
+            room = carry.room
+            if room is not None:
+                room, batch = put_together(room, records, drawn.positions, i)
+                drawn = drawn._replace(batch=batch)
             more = partial(later_pass, algorithm.sampler, streams.sampling, (base + i).astype(jnp.uint32))
             state, row = private_step(algorithm, records, carry.state, drawn, more if careful else None, query)
             finite = carry.finite
@@ -182,22 +188,23 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
             released = row[1:4]
             if length > 1:
                 released = tuple(map(partial(jnp.where, j == 0), released, carry.released))
-            return _Carry(state, released, clip_norms, finite)
+            return _Carry(state, released, clip_norms, finite, room)
 
-        def group(number: jax.Array, ran: Ran) -> Ran:
+        def group(number: jax.Array, before: tuple[Ran, Any]) -> tuple[Ran, Any]:
+            ran, room = before
             steps = partial(one, number * length)
             count = length if isinstance(stop, int) else jnp.minimum(length, stop - number * length)
-            begun = _Carry(ran.state, _empty_rows(algorithm, (), dtype)[1:4], ran.rows.clip_norm, ran.finite)
+            begun = _Carry(ran.state, _empty_rows(algorithm, (), dtype)[1:4], ran.rows.clip_norm, ran.finite, room)
             after = steps(0, begun) if length == 1 else jax.lax.fori_loop(0, count, steps, begun)
             rows = map(partial(_put, index=number), ran.rows[:4], (ran.state.xi, *after.released))
-            return Ran(after.state, Row(*rows, clip_norm=after.clip_norms), after.finite)
+            return Ran(after.state, Row(*rows, clip_norm=after.clip_norms), after.finite), after.room
 
         dtype = state.xi.dtype
         rows = _empty_rows(algorithm, (layout.rows_per_chunk,), dtype)
         if algorithm.adaptive is not None:
             rows = rows._replace(clip_norm=jnp.zeros(layout.chunk_length, dtype))
-        begun = Ran(state, rows, jnp.ones((), bool))
-        ran = jax.lax.fori_loop(start // length, -(-stop // length), group, begun)
+        begun = Ran(state, rows, jnp.ones((), bool)), make_room(algorithm, records)
+        ran, _ = jax.lax.fori_loop(start // length, -(-stop // length), group, begun)
         finite = jnp.all(jnp.isfinite(ran.rows.noisy_sum)) if may_break and length == 1 else ran.finite
         return ran._replace(finite=finite)
 

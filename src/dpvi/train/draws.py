@@ -29,7 +29,7 @@ class Draws(NamedTuple):
     positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
     noise: jax.Array  # (r,) or more: standard normals for the mechanism; the next is for a count, others are not used
     eta: jax.Array  # (K, base): standard normals for the variational draw
-    batch: Any = None  # (slots, …): the records at `positions`, where they were read ahead from a source
+    batch: Any = None  # (slots, …): the records at `positions`, where they were put together before the step
 
 
 def make_draws(

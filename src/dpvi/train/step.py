@@ -197,7 +197,7 @@ def private_step(
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
     summed = clipped_sum(algorithm, xi, eta, queries, later_pass is not None, state.clip_norm)
     feed = algorithm.feed
-    rows = InMemory(records) if feed is None else ReadAhead(drawn.batch, feed)
+    rows = InMemory(records, drawn.batch) if feed is None else ReadAhead(drawn.batch, feed)
     total, count = noiseless_sum(algorithm.sampler, summed, rows, drawn.positions, later_pass, algorithm.shards)
     noise = drawn.noise[: total.high.shape[0]]  # draws come in parts, of which the last may have more
     noisy_sum = total.high + (total.low + noise_scale(algorithm, state.clip_norm) * noise)
