@@ -79,27 +79,35 @@ def rows_of(seconds: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def measure_processes(model: str, numbers: Sequence[int], rounds: int, failed: dict[str, str]) -> dict[str, Any]:
-    """The same run by groups of processes, one core and one thread each; throughput relative to one process."""
+    """The same run by groups of processes, one core and one thread each; throughput relative to one process.
+
+    Beside it that of as many processes at once which share nothing: no more can be had of the machine's cores.
+    """
     problem, num_steps = SPREAD[model]
     contestant = Contestant("processes", "dpvi_processes", num_steps, options={"model": model})
-    groups: dict[int, Group] = {}
+    groups: dict[str, Group] = {}
     for number in numbers:
-        try:
-            groups[number] = Group(contestant, number)
-        except ContestantError as error:
-            failed[f"{model}, {number} processes"] = str(error)
-    entries: Any = [(str(number), group, problem) for number, group in groups.items()]
+        for name, apart in ((str(number), False), (f"{number} apart", True))[: 1 + (number > 1)]:
+            try:
+                groups[name] = Group(contestant, number, apart)
+            except ContestantError as error:
+                failed[f"{model}, {name}"] = str(error)
+    entries: Any = [(name, group, problem) for name, group in groups.items()]
     seconds, stopped = round_robin(entries, rounds)
-    failed.update({f"{model}, {number} processes": reason for number, reason in stopped.items()})
+    failed.update({f"{model}, {name}": reason for name, reason in stopped.items()})
     for group in groups.values():
         group.close()
-    rows = {
-        number: {
-            "milliseconds": summary(values, scale=1e3, digits=5),
-            "throughput": ratio(seconds["1"], values) if "1" in seconds else None,
-        }
-        for number, values in seconds.items()
-    }
+    one = seconds.get("1")
+    rows = {}
+    for number in map(str, numbers):
+        if number in seconds:
+            rows[number] = {
+                "milliseconds": summary(seconds[number], scale=1e3, digits=5),
+                "throughput": ratio(one, seconds[number]) if one else None,
+            }
+        apart = seconds.get(f"{number} apart")
+        if one and apart and number in rows:
+            rows[number]["throughput_apart"] = ratio([int(number) * each for each in one], apart)
     print(f"processes measured: {model}", file=sys.stderr, flush=True)
     return {"problem": problem.to_dict(), "rows": rows}
 

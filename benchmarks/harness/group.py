@@ -13,14 +13,14 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 class Group:
-    """``num_processes`` workers of one contestant, process k on core k."""
+    """``num_processes`` workers of one contestant, process k on core k; ``apart``, each does the whole work alone."""
 
-    def __init__(self, contestant: Contestant, num_processes: int) -> None:
+    def __init__(self, contestant: Contestant, num_processes: int, apart: bool = False) -> None:
         self.contestant = contestant
         self._threads = ThreadPoolExecutor(num_processes)
         port = _free_port()
         members = [
-            replace(contestant, environment=_environment(process, num_processes, port))
+            replace(contestant, environment=_environment(process, num_processes, port, apart))
             for process in range(num_processes)
         ]
         self._workers = list(self._threads.map(Worker, members))
@@ -34,10 +34,10 @@ class Group:
         self._threads.shutdown()
 
 
-def _environment(process: int, num_processes: int, port: int) -> dict[str, str]:
+def _environment(process: int, num_processes: int, port: int, apart: bool) -> dict[str, str]:
     return {
-        "DPVI_PROCESS": str(process),
-        "DPVI_PROCESSES": str(num_processes),
+        "DPVI_PROCESS": str(0 if apart else process),
+        "DPVI_PROCESSES": str(1 if apart else num_processes),
         "DPVI_PORT": str(port),
         "DPVI_CORE": str(process),
         "OMP_NUM_THREADS": "1",

@@ -16,6 +16,12 @@ MODELS = {
     "regression": "Bound by memory, logistic regression",
 }
 
+_THROUGHPUTS = ("throughput", "throughput_apart")
+_ABOUT_PROCESSES = (
+    "One core and one thread each. **Sharing nothing**: as many processes at once, each with the whole work for "
+    "itself; what they get done relative to one alone is what the machine's cores allow."
+)
+
 
 def markdown(content: dict[str, Any]) -> str:
     machine, problem = content["machine"], content["problem"]
@@ -83,17 +89,22 @@ def _about_growth(label: str, rows: dict[str, Any]) -> list[str]:
 
 
 def _processes(content: dict[str, Any]) -> list[str]:
-    parts = ["## Against the number of processes", "One core and one thread each."] if content["processes"] else []
+    parts = ["## Against the number of processes", _ABOUT_PROCESSES] if content["processes"] else []
     for model, measured in content["processes"].items():
         problem = measured["problem"]
         lines = [
-            (number, f"{row['milliseconds']['median']:.3f}", _spread(row["throughput"]))
+            (
+                number,
+                f"{row['milliseconds']['median']:.3f}",
+                _spread(row["throughput"]),
+                _spread(row.get("throughput_apart")),
+            )
             for number, row in measured["rows"].items()
         ]
         parts += [
             f"{MODELS[model]}: N = {problem['num_records']:,}, d = {problem['dimension']}, expected batch "
             f"{problem['expected_batch']:,}.",
-            table(("processes", "ms per step", "throughput relative to one (quartiles)"), lines),
+            table(("processes", "ms per step", "throughput relative to one (quartiles)", "sharing nothing"), lines),
         ]
     return parts
 
