@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.compiling import plain_fusions
 from dpvi.models.numpyro import NumPyroModel
 
 _VARIED = ("normal", "uniform", "positive", "proportions")
@@ -72,7 +73,8 @@ def compiled_for_few_calls(function: Callable, num_parameters: int) -> Callable:
     On a processor, optimising the program of a model takes longer than all of these calls, unless the model is large.
     """
     quick = jax.default_backend() == "cpu" and num_parameters <= _SMALL_MODEL
-    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0} if quick else None)
+    options = {"xla_backend_optimization_level": 0, **plain_fusions()} if quick else None
+    return jax.jit(function, compiler_options=options)
 
 
 def differs(a: Any, b: Any, tolerance: float) -> bool:

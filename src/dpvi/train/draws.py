@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dpvi.core.compiling import plain_fusions
 from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
 from dpvi.data.sharding import Shards, one_window_is_enough
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, step_normals, step_words
@@ -144,7 +145,7 @@ def compiled_draws(
 
 @lru_cache(maxsize=8)
 def _compiled_positions(sampler: _Same) -> Callable[[jax.Array, Any], tuple[jax.Array, jax.Array]]:
-    return jax.jit(partial(_sampled, sampler.value))
+    return jax.jit(partial(_sampled, sampler.value), compiler_options=plain_fusions())  # the most there is to compile
 
 
 _compiled_noise = jax.jit(_noise, static_argnums=(2, 3))
