@@ -101,3 +101,69 @@ def test_a_file_that_changes_or_breaks_is_named(kind, tmp_path):
         source.take(np.array([0]))
     with pytest.raises(SourceError, match=rf"a\{ending} was changed"):
         source.check_unchanged()
+
+
+@pytest.fixture
+def folder(kind, tmp_path):
+    """Two files that belong together, in two folders."""
+    _, ending = kind
+    write(tmp_path / "2020" / f"part-0{ending}", table(slice(0, 11)))
+    write(tmp_path / "2021" / f"part-0{ending}", table(slice(11, 20)))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        lambda folder, end: (folder / f"latest{end}").symlink_to(folder / "2021" / f"part-0{end}"),
+        lambda folder, end: (folder / f"backup{end}").hardlink_to(folder / "2021" / f"part-0{end}"),
+        lambda folder, _: (folder / "latest").symlink_to(folder / "2021"),
+        lambda folder, _: (folder / "2021" / "above").symlink_to(folder),
+    ],
+    ids=["link to a file", "hard link", "link to a folder", "link to a folder above"],
+)
+def test_no_file_counts_twice(kind, folder, link):
+    open_table, ending = kind
+    assert open_table(folder, COLUMNS).num_records == 20
+    link(folder, ending)
+    with pytest.raises(
+        SourceError, match=r"\S+ and \S+/2021\S* are the same on disk|2021\S* and \S+ are the same"
+    ) as caught:
+        open_table(folder, COLUMNS)
+    assert "count twice" in str(caught.value)
+
+
+def test_links_to_elsewhere_are_followed(kind, folder, tmp_path_factory):
+    open_table, ending = kind
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write(elsewhere / f"part-0{ending}", table(slice(0, 3)))
+    (folder / "2022").symlink_to(elsewhere)
+    assert open_table(folder, COLUMNS).num_records == 23
+    (folder / f"gone{ending}").symlink_to(elsewhere / "nothing")
+    with pytest.raises(SourceError, match=rf"gone\{ending} cannot be read: No such file"):
+        open_table(folder, COLUMNS)
+
+
+def test_the_function_and_not_the_name_decides_the_format(kind, tmp_path):
+    open_table, ending = kind
+    path = write(tmp_path / f"a{ending}", table()).rename(tmp_path / "people.pq")
+    assert open_table(path, COLUMNS).num_records == 20
+
+
+def test_endings_in_upper_case_and_folders_with_an_ending(kind, tmp_path):
+    open_table, ending = kind
+    write(tmp_path / f"a{ending}", table(slice(0, 11)))
+    write(tmp_path / f"2021{ending}" / f"b{ending}", table(slice(11, 15)))
+    write(tmp_path / f"c{ending}", table(slice(15, 20))).rename(tmp_path / f"c{ending.upper()}")
+    np.testing.assert_array_equal(
+        open_table(tmp_path, {"b": "b"}).take(np.arange(20))["b"], [*B[11:15], *B[:11], *B[15:]]
+    )
+
+
+@pytest.mark.parametrize("hidden", ["_temporary", ".ipynb_checkpoints"])
+def test_unfinished_and_hidden_files_are_passed_over(kind, folder, hidden):
+    open_table, ending = kind
+    write(folder / hidden / f"part-0{ending}", table())
+    write(folder / "2021" / f"{hidden}{ending}", table())
+    assert open_table(folder, COLUMNS).num_records == 20
+    assert open_table(folder / hidden, COLUMNS).num_records == 20, "a folder that is given itself is read"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from dpvi.data.sources.base import SourceError
 
 _MISSING = "Reading tables needs pyarrow: pip install 'dpvi[tables]'."
+
+FileFormat = Literal["parquet", "arrow"]
 
 
 class Kind(NamedTuple):
@@ -67,7 +69,7 @@ class _Arrow:
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[Reader]:
+def open_file(path: Path, file_format: FileFormat) -> Iterator[Reader]:
     """The file, closed afterwards; whatever pyarrow has to say about it becomes one sentence with its name."""
     try:
         import pyarrow as arrow
@@ -75,7 +77,7 @@ def open_file(path: Path) -> Iterator[Reader]:
     except ImportError:
         raise ImportError(_MISSING) from None
     try:
-        if path.suffix == ".parquet":
+        if file_format == "parquet":
             with parquet.ParquetFile(path) as file:
                 yield _Parquet(file)
         else:
