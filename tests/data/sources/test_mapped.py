@@ -52,6 +52,17 @@ def test_leaves_in_memory_stay_there(path):
     np.testing.assert_array_equal(y, [3, 4, 19])
 
 
+def test_reads_that_return_less_are_taken_up_again(path, monkeypatch):
+    """Linux reads at most 2 GiB at a time, and file systems over a network may return less than asked for."""
+    array, pread = raw_array(np.load(path, mmap_mode="r")), os.pread
+    monkeypatch.setattr(os, "pread", lambda file, length, offset: pread(file, min(length, 7), offset))
+    rows = np.array([0, 1, 2, 9, 18, 19])
+    np.testing.assert_array_equal(array.take(rows), ROWS[rows])
+    monkeypatch.setattr(os, "pread", lambda file, length, offset: pread(file, length, offset) if offset < 200 else b"")
+    with pytest.raises(SourceError, match=r"x\.npy ends before its last row"):
+        array.take(rows)
+
+
 @pytest.mark.parametrize("size", [200, 500], ids=["shorter", "longer"])
 def test_a_file_that_changes_length_is_named(path, size):
     array = raw_array(np.load(path, mmap_mode="r"))

@@ -6,13 +6,15 @@ never a value or a number of records.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 
-BLOCK_ROWS = 65_536  # of a walk over all rows
+BLOCK_ROWS, BLOCK_BYTES = 65_536, 2**28  # of a walk over all rows: no block has more of either
 
 
 class SourceError(ValueError):
@@ -88,6 +90,9 @@ def take_from_parts(parts: Sequence[Part], starts: np.ndarray, rows: np.ndarray)
 
 
 def blocks(source: RowSource) -> Iterator[Any]:
-    """All rows, a block at a time: for what is counted once over all records."""
-    for start in range(0, source.num_records, BLOCK_ROWS):
-        yield source.take(np.arange(start, min(start + BLOCK_ROWS, source.num_records)))
+    """All rows, a block at a time, so that wide rows fit too: for what is counted once over all records."""
+    leaves = jax.tree.leaves(source.shapes)
+    row_bytes = sum(math.prod(leaf.shape[1:]) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+    length = max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1)))
+    for start in range(0, source.num_records, length):
+        yield source.take(np.arange(start, min(start + length, source.num_records)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import jax
 import numpy as np
 
 from dpvi.data.sources.base import SourceError, Stamp
+
+_MAX_READ = 2**30  # bytes
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class RawArray:
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
                     for length, offset in runs:
                         os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)
-                content = b"".join([os.pread(file, length, offset) for length, offset in runs])
+                content = b"".join(piece for length, offset in runs for piece in _pieces(file, length, offset))
             finally:
                 os.close(file)
         except OSError as error:
@@ -61,6 +64,16 @@ class RawArray:
             self.stamp.check()
             raise SourceError(f"{path} ends before its last row; nothing is released.")
         return content
+
+
+def _pieces(file: int, length: int, offset: int) -> Iterator[bytes]:
+    """Bytes of one run: systems read at most 2 GiB at a time, and over a network less than asked for may come."""
+    while length > 0:
+        piece = os.pread(file, min(length, _MAX_READ), offset)
+        if not piece:  # the end of the file, which whoever asked finds by the length
+            return
+        yield piece
+        length, offset = length - len(piece), offset + len(piece)
 
 
 def raw_array(array: np.memmap) -> RawArray:
