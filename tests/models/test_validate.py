@@ -50,3 +50,8 @@ def test_records_outside_the_support_are_counted(capsys):
     x = np.random.default_rng(0).normal(size=(4, 2))
     found = lines(capsys, (x, np.array([1.0, -1.0, 2.0, -3.0])), model)
     assert any("log-density at z = 0 is not finite for 2 of 4 records" in line for line in found)
+
+
+def test_integers_that_a_fit_refuses_are_named_beside_a_model(capsys):
+    found = lines(capsys, (np.zeros((2, 2)), np.array([2**40, 1])), model)
+    assert any("data[1] holds integers beyond 32 bits" in line for line in found)

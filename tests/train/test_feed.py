@@ -11,6 +11,7 @@ import dpvi
 from dpvi import preparation
 from dpvi.data.sources import SourceError
 from dpvi.data.sources.mapped import MappedSource
+from dpvi.models import from_functions
 
 RECORDS = many_records(90).astype(np.float32)
 PLAN = private_plan(30, 0.1)
@@ -100,6 +101,13 @@ def test_counting_records_reads_no_row():
 def test_rows_that_cannot_be_read_end_the_run_with_the_source_s_sentence():
     with pytest.raises(SourceError, match=r"records\.bin has rows that cannot be read"):
         fit(Counting(RECORDS, fail_at=0))
+
+
+@pytest.mark.parametrize("sampling_rate", [0.5, 1.0], ids=["drawn", "loaded"])
+def test_whole_numbers_of_any_source_must_fit(sampling_rate):
+    model = from_functions(lambda z: -0.5 * z @ z, lambda z, y: z[0] * y.astype(z.dtype), 1)
+    with pytest.raises(ValueError, match="data holds whole numbers that do not fit into 32 bits"):
+        dpvi.fit(model, Counting(np.full(90, 2**40)), private_plan(3, sampling_rate), progress=False)
 
 
 @pytest.mark.usefixtures("short_passes")

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_WHOLE = np.iinfo(np.int32)  # of whole numbers in a run
+
 
 def as_records(data: Any) -> tuple[Any, int]:
     """Turn ``data`` into arrays that share a leading record axis.
@@ -21,7 +23,7 @@ def as_records(data: Any) -> tuple[Any, int]:
     data
         A pytree (array, tuple, list, dict, nested) whose leaves have one row per record. Columns of a data frame are
         leaves too. Floating-point leaves become the default float (float32, or float64 where x64 is enabled), integers
-        int32; booleans stay.
+        int32, and those that do not fit are refused; booleans stay.
 
     Returns
     -------
@@ -43,15 +45,20 @@ def as_records(data: Any) -> tuple[Any, int]:
 
 def as_host_records(data: Any) -> tuple[Any, int]:
     """As :func:`as_records`, with NumPy leaves: for records that go to several devices."""
+    records = with_dtypes(as_arrays(data), structure_of(data))
+    return records, len(jax.tree.leaves(records)[0])
+
+
+def as_arrays(data: Any) -> Any:
+    """As :func:`as_records`, with NumPy leaves of the dtypes that they have: for the custodian's look at them."""
     _check_leaves(data)
 
     def convert(path: Any, leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
         _check_dense(path, leaf, array)
-        return array.astype(_target_dtype(_dtype(leaf)), copy=False)
+        return array
 
-    records = jax.tree_util.tree_map_with_path(convert, data)
-    return records, len(jax.tree.leaves(records)[0])
+    return jax.tree_util.tree_map_with_path(convert, data)
 
 
 def structure_of(data: Any) -> Any:
@@ -69,6 +76,47 @@ def structure_of(data: Any) -> Any:
 def record_structure(records: Any) -> Any:
     """The structure of one record of :func:`as_records`' output: shapes without the leading axis, and dtypes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), records)
+
+
+def with_dtypes(rows: Any, structure: Any) -> Any:
+    """Rows as they are stored, as NumPy arrays with the dtypes of the run: those of ``structure``, one record."""
+
+    def convert(path: Any, leaf: Any, one: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        check_fits(array, _where(path))
+        with np.errstate(
+            over="ignore"
+        ):  # a number too large for a float is not finite then; a warning would tell of it
+            return array.astype(one.dtype, copy=False)
+
+    return jax.tree_util.tree_map_with_path(convert, rows, structure)
+
+
+def check_fits(array: Any, name: str, error: type[ValueError] = ValueError) -> None:
+    """Refuse whole numbers that a run has no place for; NumPy and JAX would turn them into others.
+
+    Parameters
+    ----------
+    array
+        Of NumPy or JAX.
+    name
+        What holds the numbers: an argument, or a file and its column.
+    error
+        What is raised. No number is in its text.
+    """
+    if not fits(array):
+        raise error(
+            f"{name} holds whole numbers that do not fit into 32 bits and would turn into others. Nothing is released; "
+            "recode them with declared levels, or convert them to float."
+        )
+
+
+def fits(array: Any) -> bool:
+    """Whether no whole number of ``array`` lies outside of int32; other numbers are rounded and always fit."""
+    dtype = np.dtype(array.dtype)
+    if dtype.kind not in "iu" or np.can_cast(dtype, np.int32) or array.size == 0:
+        return True
+    return _WHOLE.min <= int(array.min()) and int(array.max()) <= _WHOLE.max
 
 
 def structure_to_dict(structure: Any) -> dict[str, Any]:
@@ -170,7 +218,9 @@ def _target_dtype(dtype: Any) -> Any:
 def _as_array(path: Any, leaf: Any) -> jax.Array:
     array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
     _check_dense(path, leaf, array)
-    return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))
+    check_fits(array, _where(path))
+    with np.errstate(over="ignore"):
+        return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))
 
 
 def _check_dense(path: Any, leaf: Any, array: Any) -> None:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_arrays, as_records, fits, record_structure
 from dpvi.models.base import Model
 from dpvi.models.check import as_model
 
@@ -45,11 +45,11 @@ def validate(data: Any, model: Model | Callable | None = None) -> None:
     ----------
     None: the lines are not differentially private. Do not publish, paste or log them.
     """
-    records, num_records = as_records(data)
-    lines = []
-    for path, leaf in jax.tree_util.tree_leaves_with_path(data):
-        lines += _leaf_lines(f"data{jax.tree_util.keystr(path)}", np.asarray(leaf))
-    if model is not None:
+    arrays, lines = as_arrays(data), []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
+        lines += _leaf_lines(f"data{jax.tree_util.keystr(path)}", leaf)
+    if model is not None and all(map(fits, jax.tree.leaves(arrays))):
+        records, num_records = as_records(arrays)
         lines += _density_lines(as_model(model, record_structure(records)), records, num_records)
     for line in lines or ["nothing unusual found."]:
         print(f"SENSITIVE (not private, do not share): {line}", file=sys.stderr)
@@ -59,9 +59,8 @@ def _leaf_lines(name: str, leaf: np.ndarray) -> list[str]:
     rows = leaf.reshape(leaf.shape[0], -1)
     lines = []
     if not np.issubdtype(leaf.dtype, np.floating):
-        limits = np.iinfo(np.int32)
-        if leaf.dtype != bool and ((rows > limits.max) | (rows < limits.min)).any():
-            lines.append(f"{name} holds integers beyond 32 bits, which wrap around in a fit; recode them.")
+        if not fits(leaf):
+            lines.append(f"{name} holds integers beyond 32 bits, which a fit refuses; recode them.")
         finite = np.ones(rows.shape, dtype=bool)
     else:
         finite = np.isfinite(rows)

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dpvi.data.records import as_host_records, as_records, structure_of
+from dpvi.data.records import as_host_records, as_records, structure_of, with_dtypes
 from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
 from dpvi.data.sources.base import RowSource, blocks
 from dpvi.data.sources.mapped import MappedSource
@@ -95,8 +95,7 @@ def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, 
         if not algorithm.sampler.takes_all:
             feed = Feed(held, structure, algorithm.sampler, mesh, algorithm.shards)
             return replace(algorithm, feed=feed), Placed(None, held, mesh)
-        loaded = held.take(np.arange(held.num_records))
-        held = jax.tree.map(lambda leaf, one: np.asarray(leaf).astype(one.dtype), loaded, structure)
+        held = with_dtypes(held.take(np.arange(held.num_records)), structure)
         held = jax.tree.map(jnp.asarray, held) if mesh is None else held
     if mesh is None or algorithm.shards is None:
         return algorithm, Placed(held, held, None)

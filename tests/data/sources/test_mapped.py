@@ -96,3 +96,12 @@ def test_what_cannot_be_read_row_by_row_is_refused(path, tmp_path):
         raw_array(np.load(path, mmap_mode="c"))
     with pytest.raises(SourceError, match=r"x\.npy must hold one record after the other"):
         raw_array(np.load(path, mmap_mode="r")[::-1])
+
+
+def test_whole_numbers_that_do_not_fit_are_refused_where_they_are_read(tmp_path):
+    np.save(tmp_path / "y.npy", np.array([1, 2, 3_000_000_000]))
+    array = raw_array(np.load(tmp_path / "y.npy", mmap_mode="r"))
+    np.testing.assert_array_equal(array.take(np.array([0, 1])), [1, 2])
+    with pytest.raises(SourceError, match=r"y\.npy holds whole numbers that do not fit into 32 bits") as caught:
+        array.take(np.array([1, 2]))
+    assert "3000000000" not in str(caught.value)

@@ -167,3 +167,14 @@ def test_unfinished_and_hidden_files_are_passed_over(kind, folder, hidden):
     write(folder / "2021" / f"{hidden}{ending}", table())
     assert open_table(folder, COLUMNS).num_records == 20
     assert open_table(folder / hidden, COLUMNS).num_records == 20, "a folder that is given itself is read"
+
+
+def test_whole_numbers_that_do_not_fit_are_named(kind, tmp_path):
+    open_table, ending = kind
+    path = write(tmp_path / f"a{ending}", table(b=B.astype(np.int64) * 10**9))
+    source = open_table(path, {"b": "b"})
+    np.testing.assert_array_equal(source.take(np.array([0, 2]))["b"], [0, 2 * 10**9])
+    with pytest.raises(SourceError, match=rf"a\{ending}, column 'b', holds whole numbers that do not fit") as caught:
+        source.take(np.array([3]))
+    assert "3000000000" not in str(caught.value)
+    np.testing.assert_array_equal(open_table(path, COLUMNS).take(np.array([3]))["x"], [[3.5, 3e9]])

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpvi.data.records import check_fits
 from dpvi.data.sources.base import SourceError, Stamp
 
 _MAX_READ = 2**30  # bytes
@@ -43,7 +44,9 @@ class RawArray:
         lengths = np.diff(np.append(starts, len(rows))) * row_bytes
         offsets = self.offset + rows[starts].astype(np.int64) * self.stride
         content = self._read(list(zip(lengths.tolist(), offsets.tolist(), strict=True)))
-        return np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape[1:])
+        taken = np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape[1:])
+        check_fits(taken, str(self.stamp.path), SourceError)
+        return taken
 
     def _read(self, runs: list[tuple[int, int]]) -> bytes:
         """Bytes of all (length, offset) in turn."""

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dpvi.data.records import check_fits
 from dpvi.data.sources.arrow_files import FileFormat, Kind, kind_of, open_file, values_of
 from dpvi.data.sources.base import SourceError, Stamp, take_from_parts
 from dpvi.data.sources.folders import files_below
@@ -59,6 +60,9 @@ class _File:
 
     def _arrays(self, table: Any) -> dict[str, np.ndarray]:
         values = {each: values_of(self.stamp.path, table, each, kind) for each, kind in self._kinds.items()}
+        for name, names in self._columns.items():
+            for each in names if self.types[name].dtype.kind in "iu" else ():  # beside floats they become floats
+                check_fits(values[each], f"{self.stamp.path}, column {each!r},", SourceError)
         return {
             name: np.stack([values[each] for each in names], axis=1).astype(self.types[name].dtype)
             if self.types[name].shape != self._kinds[names[0]].shape
