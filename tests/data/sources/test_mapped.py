@@ -81,6 +81,45 @@ def test_a_file_that_is_replaced_is_named(path):
         source.check_unchanged()
 
 
+def test_a_file_that_is_exchanged_while_it_is_opened_is_named(path, monkeypatch):
+    array, opened = raw_array(np.load(path, mmap_mode="r")), os.open
+
+    def exchanged(*arguments):
+        np.save(path.with_name("other.npy"), ROWS + 1)
+        os.replace(path.with_name("other.npy"), path)
+        return opened(*arguments)
+
+    monkeypatch.setattr(os, "open", exchanged)
+    with pytest.raises(SourceError, match=r"x\.npy was changed"):
+        array.take(np.array([0]))
+
+
+def test_a_file_written_to_while_it_is_read_is_named(path, monkeypatch):
+    array, pread = raw_array(np.load(path, mmap_mode="r")), os.pread
+
+    def written(file, length, offset):
+        with path.open("r+b") as other:
+            other.truncate(path.stat().st_size - 1)
+        return pread(file, length, offset)
+
+    monkeypatch.setattr(os, "pread", written)
+    with pytest.raises(SourceError, match=r"x\.npy was changed"):
+        array.take(np.array([0]))
+
+
+def test_a_file_whose_time_is_set_back_is_named(path):
+    """As tools that copy times with contents do."""
+    array, before = raw_array(np.load(path, mmap_mode="r")), path.stat()
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"?")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # until the next tick of the file system's clock
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(SourceError, match=r"x\.npy was changed"):
+        array.take(np.array([0]))
+
+
 def test_a_file_that_vanishes_is_named(path):
     array = raw_array(np.load(path, mmap_mode="r"))
     path.unlink()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+
 import numpy as np
 import pytest
 
-from dpvi.data.sources import SourceError, open_arrow, open_parquet
+from dpvi.data.sources import SourceError, open_arrow, open_parquet, tables
 
 arrow = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -178,3 +181,34 @@ def test_whole_numbers_that_do_not_fit_are_named(kind, tmp_path):
         source.take(np.array([3]))
     assert "3000000000" not in str(caught.value)
     np.testing.assert_array_equal(open_table(path, COLUMNS).take(np.array([3]))["x"], [[3.5, 3e9]])
+
+
+def test_columns_of_one_name_are_refused(kind, tmp_path):
+    open_table, ending = kind
+    twice = arrow.table([A, B, B], names=["a", "b", "b"])
+    path = write(tmp_path / f"a{ending}", twice)
+    assert open_table(path, {"a": "a"}).num_records == 20
+    for columns in (None, {"b": "b"}, {"x": ["a", "b"]}):
+        with pytest.raises(SourceError, match=rf"a\{ending} has two columns 'b'"):
+            open_table(path, columns)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [table(b=None), table(b=["secret"] * 20), table(slice(0, 5)), table(b=B + 1)],
+    ids=["without a column", "with text", "with fewer rows", "with other values"],
+)
+def test_a_file_that_is_exchanged_while_it_is_opened_is_named(kind, tmp_path, monkeypatch, other):
+    open_table, ending = kind
+    path = write(tmp_path / f"a{ending}", table())
+    source = open_table(path, COLUMNS)
+    opened = tables.open_file
+
+    def exchanged(*arguments):
+        os.replace(write(tmp_path / "other" / f"a{ending}", other), path)
+        return opened(*arguments)
+
+    monkeypatch.setattr(tables, "open_file", exchanged)
+    with pytest.raises(SourceError, match=rf"a\{ending} was changed") as caught:
+        source.take(np.array([1, 18]))
+    assert "secret" not in "".join(traceback.format_exception(caught.value))

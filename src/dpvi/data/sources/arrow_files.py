@@ -86,8 +86,8 @@ def open_file(path: Path, file_format: FileFormat) -> Iterator[Reader]:
                 yield _Arrow(file, arrow.Table.from_batches)
     except SourceError:
         raise
-    except (arrow.ArrowException, OSError, EOFError) as error:
-        # the library's own text may quote values
+    except (arrow.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError) as error:
+        # the library's own text, or NumPy's about a column that became text, may quote values
         raise SourceError(
             f"{path} has rows that cannot be read ({type(error).__name__}). Nothing is released; write the file again."
         ) from None
@@ -97,6 +97,8 @@ def kind_of(path: Path, schema: Any, column: str) -> Kind:
     """Dtype and shape of a column, or a sentence about it."""
     if column not in schema.names:
         raise SourceError(f"{path} has no column {column!r}; all files must have it.")
+    if schema.names.count(column) > 1:
+        raise SourceError(f"{path} has two columns {column!r}; give each a name of its own.")
     from pyarrow import types
 
     stored, shape = schema.field(column).type, ()

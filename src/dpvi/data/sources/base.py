@@ -7,6 +7,7 @@ never a value or a number of records.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -45,23 +46,31 @@ class RowSource(Protocol):
 
 
 class Stamp(NamedTuple):
-    """What a file looked like when it was opened."""
+    """What a file looked like when it was opened.
+
+    ``changed`` is set by the system, also where whoever writes sets ``modified`` back; new names and permissions move
+    it as well. A write within the tick of the file system's clock in which the file was opened is not seen, and one
+    through a mapping may be seen late.
+    """
 
     path: Path
     size: int
     modified: int
+    changed: int
+    device: int
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> Stamp:
+    def of(cls, path: Path, file: int | None = None) -> Stamp:
+        """Of what is at ``path`` now, or of the open ``file`` that was found there."""
         try:
-            found = path.stat()
+            found = path.stat() if file is None else os.fstat(file)
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
-        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino)
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino)
 
-    def check(self) -> None:
-        if Stamp.of(self.path) != self:
+    def check(self, file: int | None = None) -> None:
+        if Stamp.of(self.path, file) != self:
             raise SourceError(
                 f"{self.path} was changed after it was opened, so the records of this run are no longer those that it "
                 "began with. Nothing is released; open a copy that nobody writes to, and start again."

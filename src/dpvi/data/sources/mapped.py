@@ -54,17 +54,18 @@ class RawArray:
         try:
             file = os.open(path, os.O_RDONLY)
             try:
+                self.stamp.check(file)  # the file that is open, which may be another than the path led to before
                 if hasattr(os, "posix_fadvise"):  # the disk fetches all of them at once, and nothing around them
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
                     for length, offset in runs:
                         os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)
                 content = b"".join(piece for length, offset in runs for piece in _pieces(file, length, offset))
+                self.stamp.check(file)
             finally:
                 os.close(file)
         except OSError as error:
             raise SourceError(f"{path} has rows that cannot be read: {error.strerror}. Nothing is released.") from None
         if len(content) != sum(length for length, _ in runs):
-            self.stamp.check()
             raise SourceError(f"{path} ends before its last row; nothing is released.")
         return content
 

@@ -115,7 +115,7 @@ def _refuse_shared_files(folders: list[_Folder]) -> None:
     for folder in folders:
         refuse_twice([folder.path], seen)
     for folder in folders:
-        own = {array.stamp.inode: array.stamp.path for array in folder.arrays.values()}
+        own = {(array.stamp.device, array.stamp.inode): array.stamp.path for array in folder.arrays.values()}
         refuse_twice(own.values(), seen)
 
 

@@ -49,6 +49,12 @@ class _File:
 
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         self.stamp.check()
+        try:
+            return self._read(rows)
+        finally:  # another file in its place explains whatever went wrong, and may as well be read without a complaint
+            self.stamp.check()
+
+    def _read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         starts = np.cumsum([0, *self._group_rows])
         cuts = np.searchsorted(rows, starts)
         pieces = [{name: np.zeros((0, *kind.shape), kind.dtype) for name, kind in self.types.items()}]
