@@ -165,6 +165,12 @@ def _check_leaves(data: Any) -> None:
     lengths = set()
     for path, leaf in leaves:
         shape = getattr(leaf, "shape", None)
+        if hasattr(leaf, "check_unchanged"):  # what a source has; the class itself is beyond this module's imports
+            raise ValueError(
+                f"{_where(path)} must be an array with one row per record, got a {type(leaf).__name__}. Records on "
+                "disk are the whole data of dpvi.fit, dpvi.check and dpvi.validate; elsewhere and beside arrays load "
+                "them first: source.take(numpy.arange(source.num_records))."
+            )
         if shape is None or len(shape) == 0:
             raise ValueError(
                 f"{_where(path)} must be an array with one row per record, got a single {type(leaf).__name__}; "

@@ -45,6 +45,11 @@ class RowSource(Protocol):
         ...
 
 
+def described(data: Any) -> Any:
+    """Something with the shapes and dtypes of ``data``, of which no value is read."""
+    return data.shapes if isinstance(data, RowSource) else data
+
+
 class Stamp(NamedTuple):
     """What a file looked like when it was opened.
 

@@ -17,8 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.data.records import check_fits
-from dpvi.data.sources.base import SourceError, Stamp
+from dpvi.data.records import check_fits, structure_of
+from dpvi.data.sources.base import RowSource, SourceError, Stamp
 
 _MAX_READ = 2**30  # bytes
 
@@ -132,3 +132,11 @@ class MappedSource:
         for leaf in self._leaves:
             if isinstance(leaf, RawArray):
                 leaf.stamp.check()
+
+
+def as_source(data: Any) -> Any:
+    """A source as it is, arrays mapped from files as a source, and anything else as it is."""
+    if isinstance(data, RowSource) or not any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
+        return data
+    structure_of(data)  # its sentences about leaves come first
+    return MappedSource(data)
