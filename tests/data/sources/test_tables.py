@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import traceback
 
@@ -212,3 +213,36 @@ def test_a_file_that_is_exchanged_while_it_is_opened_is_named(kind, tmp_path, mo
     with pytest.raises(SourceError, match=rf"a\{ending} was changed") as caught:
         source.take(np.array([1, 18]))
     assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+class Counted(io.FileIO):
+    """A file that counts the bytes that were read from it."""
+
+    total = 0
+
+    def read(self, size=-1):
+        found = super().read(size)
+        Counted.total += len(found)
+        return found
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4"])
+def test_columns_that_nobody_wants_are_not_read(tmp_path, monkeypatch, compression):
+    monkeypatch.setattr(arrow, "OSFile", lambda path: arrow.PythonFile(Counted(path), mode="r"))
+    wide = {f"a{index}": np.random.default_rng(index).normal(size=3000) for index in range(20)}
+    feather.write_feather(
+        arrow.table({**wide, "y": np.arange(3000) % 2 == 0}),
+        tmp_path / "a.arrow",
+        compression=compression,
+        chunksize=1000,
+    )
+    size = (tmp_path / "a.arrow").stat().st_size
+    monkeypatch.setattr(Counted, "total", 0)
+    source = open_arrow(tmp_path / "a.arrow", {"x": ["a3", "a1"], "y": "y"})
+    assert source.num_records == 3000
+    assert 0 < Counted.total < size / 10, "batches have their lengths from one column of bits"
+    rows = np.array([0, 999, 1000, 2999])
+    found = source.take(rows)
+    np.testing.assert_array_equal(found["x"], np.stack([wide["a3"][rows], wide["a1"][rows]], axis=1))
+    np.testing.assert_array_equal(found["y"], [True, False, True, False])
+    assert size / 20 < Counted.total < size / 5, "two columns and a bit of twenty"
