@@ -116,9 +116,10 @@ def test_so_do_rows_of_further_passes():
         fit(Counting(RECORDS, fail_at=5))
 
 
-def test_a_file_that_was_changed_during_the_run_leaves_no_result():
+@pytest.mark.parametrize("sampling_rate", [0.1, 1.0], ids=["drawn", "loaded"])
+def test_a_file_that_was_changed_during_the_run_leaves_no_result(sampling_rate):
     with pytest.raises(SourceError, match=r"records\.bin was changed"):
-        fit(Counting(RECORDS, changed=True))
+        fit(Counting(RECORDS, changed=True), private_plan(30, sampling_rate))
 
 
 def test_histograms_walk_over_all_rows_once(tmp_path):

@@ -70,7 +70,7 @@ def structure_of(data: Any) -> Any:
         A pytree of ``jax.ShapeDtypeStruct`` without the record axis, as :func:`record_structure` gives for records.
     """
     _check_leaves(data)
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), _target_dtype(_dtype(leaf))), data)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), run_dtype(_dtype(leaf))), data)
 
 
 def record_structure(records: Any) -> Any:
@@ -181,7 +181,7 @@ def _check_leaves(data: Any) -> None:
                 f"{_where(path)} may hold missing values, which integers cannot express; "
                 "fill them, or convert to float, where a record with a missing value contributes nothing."
             )
-        if _target_dtype(_dtype(leaf)) is None:
+        if run_dtype(_dtype(leaf)) is None:
             raise TypeError(
                 f"{_where(path)} must hold numbers or booleans, got dtype {_dtype(leaf)}; "
                 "encode text, categories and dates as numbers with declared levels first."
@@ -211,7 +211,8 @@ def _dtype(leaf: Any) -> Any:
     return np.asarray(leaf[:0]).dtype
 
 
-def _target_dtype(dtype: Any) -> Any:
+def run_dtype(dtype: Any) -> Any:
+    """What a run makes of numbers of ``dtype``; None of text, dates, complex numbers and whatever else is no number."""
     if not isinstance(dtype, np.dtype):
         return None
     if jnp.issubdtype(dtype, jnp.floating):
@@ -226,7 +227,7 @@ def _as_array(path: Any, leaf: Any) -> jax.Array:
     _check_dense(path, leaf, array)
     check_fits(array, _where(path))
     with np.errstate(over="ignore"):
-        return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))
+        return jnp.asarray(array, dtype=run_dtype(_dtype(leaf)))
 
 
 def _check_dense(path: Any, leaf: Any, array: Any) -> None:

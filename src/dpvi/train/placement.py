@@ -81,7 +81,9 @@ def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, 
         if not algorithm.sampler.takes_all:
             feed = Feed(held, structure, algorithm.sampler, mesh, algorithm.shards)
             return replace(algorithm, feed=feed), Placed(None, held, mesh)
-        held = with_dtypes(held.take(np.arange(held.num_records)), structure)
+        loaded = held.take(np.arange(held.num_records))
+        held.check_unchanged()  # nothing is read later, so no later look at the file would tell
+        held = with_dtypes(loaded, structure)
         held = jax.tree.map(jnp.asarray, held) if mesh is None else held
     if mesh is None or algorithm.shards is None:
         return algorithm, Placed(held, held, None)

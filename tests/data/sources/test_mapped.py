@@ -81,6 +81,28 @@ def test_a_file_that_is_replaced_is_named(path):
         source.check_unchanged()
 
 
+@pytest.mark.parametrize(
+    "other",
+    [ROWS[:10], ROWS.view(np.int32), np.asfortranarray(ROWS), ROWS.reshape(10, 6)],
+    ids=["other length", "other dtype", "other order", "other shape"],
+)
+def test_a_file_replaced_between_mapping_and_fit_is_not_read_as_the_old_one(path, other):
+    array = np.load(path, mmap_mode="r")[4:]
+    np.save(path.with_name("other.npy"), other)
+    os.replace(path.with_name("other.npy"), path)
+    with pytest.raises(SourceError, match=r"x\.npy is another file than the one that was mapped"):
+        raw_array(array)
+
+
+def test_a_file_that_grew_after_it_was_mapped_keeps_its_rows(tmp_path):
+    path = tmp_path / "raw.bin"
+    path.write_bytes(b"head" * 3 + ROWS.tobytes())
+    array = np.memmap(path, np.float32, "r", offset=12, shape=(20, 3))
+    with path.open("ab") as file:
+        file.write(b"more")
+    np.testing.assert_array_equal(raw_array(array).take(np.array([19])), ROWS[[19]])
+
+
 def test_a_file_that_is_exchanged_while_it_is_opened_is_named(path, monkeypatch):
     array, opened = raw_array(np.load(path, mmap_mode="r")), os.open
 

@@ -58,6 +58,24 @@ def test_what_is_wrong_is_named(shards):
         open_npy(shards / "nowhere")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [np.array(["secret"] * 10), np.zeros(10, [("a", "f4"), ("b", "i4")]), np.zeros(10, "M8[D]"), np.zeros(10, complex)],
+    ids=["text", "structure", "dates", "complex"],
+)
+def test_what_is_no_number_is_named(tmp_path, content):
+    write(tmp_path, x=X, y=content)
+    with pytest.raises(SourceError, match=r"y\.npy must hold numbers or booleans, got dtype"):
+        open_npy(tmp_path)
+
+
+def test_an_archive_is_named(tmp_path):
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.savez(file, x=X)
+    with pytest.raises(SourceError, match=r"x\.npy is an archive of arrays"):
+        open_npy(tmp_path)
+
+
 def test_a_truncated_file_is_named(shards):
     os.truncate(shards / "part-0" / "x.npy", 200)
     with pytest.raises(SourceError, match=r"part-0/x\.npy"):

@@ -83,10 +83,14 @@ def _pieces(file: int, length: int, offset: int) -> Iterator[bytes]:
 def raw_array(array: np.memmap) -> RawArray:
     """Where in its file the rows of a mapped array are; views by slicing are welcome.
 
+    Rows are those of the file that is at its path now, which must have the size and the header of the one that was
+    mapped. That it is the same in all else is not known before now; from now on the stamp watches over it.
+
     Raises
     ------
     SourceError
-        For mappings without a file name, copies on write, and rows that are not contiguous.
+        For mappings without a file name, copies on write, rows that are not contiguous, and a file that was replaced
+        by one of another size or header.
     """
     if array.filename is None:
         raise SourceError(
@@ -110,9 +114,27 @@ def raw_array(array: np.memmap) -> RawArray:
     first = int(getattr(root, "offset", 0)) + inside
     stride = array.strides[0] if len(array) > 1 else row.nbytes
     stamp = Stamp.of(path)
+    _check_mapped_file(stamp, owner, int(getattr(root, "offset", 0)))
     if stamp.size < first + (len(array) - 1) * stride + row.nbytes:
         raise SourceError(f"{path} ends before its last row; write it again.")
     return RawArray(stamp, first, stride, array.dtype, array.shape)
+
+
+def _check_mapped_file(stamp: Stamp, mapped: mmap.mmap, offset: int) -> None:
+    """Refuse another file than the mapped one, as far as sizes and the bytes before the array tell."""
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY  # where NumPy began to map
+    same = mapped.size() == stamp.size  # before a byte is touched: past the end of a file the process would end
+    if same and offset > start:
+        try:
+            with stamp.path.open("rb") as file:
+                file.seek(start)
+                same = file.read(offset - start) == mapped[: offset - start]
+        except OSError as error:
+            raise SourceError(f"{stamp.path} cannot be read: {error.strerror}.") from None
+    if not same:
+        raise SourceError(
+            f"{stamp.path} is another file than the one that was mapped, with another size or header; open it again."
+        )
 
 
 class MappedSource:

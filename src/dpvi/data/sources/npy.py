@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from dpvi.data.records import run_dtype
 from dpvi.data.sources.base import SourceError, take_from_parts
 from dpvi.data.sources.folders import is_passed_over, is_wanted, refuse_twice
 from dpvi.data.sources.mapped import RawArray, raw_array
@@ -124,6 +125,14 @@ def _open(path: Path) -> RawArray:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise SourceError(f"{path} cannot be read as a .npy file of numbers: {type(error).__name__}.") from None
+    if not isinstance(array, np.memmap):
+        array.close()
+        raise SourceError(f"{path} is an archive of arrays; save each of them to a .npy file of its own.")
     if array.ndim == 0:
         raise SourceError(f"{path} must hold one row per record, got a single number.")
+    if run_dtype(array.dtype) is None:
+        raise SourceError(
+            f"{path} must hold numbers or booleans, got dtype {array.dtype}. Encode text, categories and dates with "
+            "declared levels first, and give each field of a structure a file of its own."
+        )
     return raw_array(array)
