@@ -146,7 +146,8 @@ class DPSVI:
             then says so.
         args, kwargs
             The arguments of model and guide: all records in arrays with a common leading axis. Numbers, strings and
-            None are settings.
+            None are settings. Arrays mapped from files are loaded whole; :func:`dpvi.fit` with ``guide=`` leaves
+            records on disk.
         init_params
             ``{param site: value}`` for parameters that are not to start where guide and model say.
         """

@@ -139,7 +139,8 @@ def fit(
     with losses_explained(), reading(algorithm.feed):
         location = from_first(start(algorithm, initial_location, run_streams))
         state = algorithm.initial(jnp.asarray(location))
-        histograms = histograms_of(algorithm, placed.blocks(), key)
+        # where the number of records alone is counted, shapes tell it and no row is read
+        histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
         run = partial(Run(algorithm, mesh=placed.mesh, driven=driver is not None), placed.records, run_streams, state)

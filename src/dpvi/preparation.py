@@ -17,6 +17,8 @@ from dpvi.core.validation import FallbackWarning
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import make_shards
+from dpvi.data.sources.base import described
+from dpvi.data.sources.mapped import as_source
 from dpvi.families import Family, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
@@ -35,7 +37,7 @@ from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
 from dpvi.train.hosts import from_first, ready_together, require_same
-from dpvi.train.placement import Placed, Rows, as_source, bring_in, described, place, shard_lengths
+from dpvi.train.placement import Placed, Rows, bring_in, place, shard_lengths
 from dpvi.train.step import Algorithm
 
 _FIRST_RATE, _LAST_RATE = 0.03, 0.003

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpvi.data.records import as_records, record_structure, structure_from_dict, structure_of, structure_to_dict
+from dpvi.data.records import (
+    as_host_records,
+    as_records,
+    record_structure,
+    structure_from_dict,
+    structure_of,
+    structure_to_dict,
+    with_dtypes,
+)
 
 N = 4217
 X = np.zeros((N, 2))
@@ -53,6 +61,46 @@ def test_doubles_stay_doubles_under_x64():
     with jax.enable_x64(True):
         records, _ = as_records((X, Y))
         assert [leaf.dtype.name for leaf in records] == ["float64", "int32"]
+
+
+LARGEST = 2**31 - 1
+UNFIT = {
+    "int64": np.array([0, 3_000_000_000]),
+    "negative int64": np.array([-(2**31) - 1, 0]),
+    "uint32": np.array([0, 3_000_000_000], np.uint32),
+    "uint64": np.array([2**63 + 5], np.uint64),
+}
+
+
+@pytest.mark.parametrize("array", UNFIT.values(), ids=UNFIT)
+def test_whole_numbers_that_do_not_fit_are_refused(array):
+    one = {"y": jax.ShapeDtypeStruct((), jnp.dtype("int32"))}
+    for function in (as_records, as_host_records, lambda data: with_dtypes(data, one)):
+        with pytest.raises(ValueError, match=r"data\['y'\] holds whole numbers that do not fit into 32 bits") as caught:
+            function({"y": array})
+        assert not any(str(number) in str(caught.value) for number in (array.max(), array.min()) if number)
+
+
+def test_so_are_those_of_jax_arrays():
+    with pytest.raises(ValueError, match="do not fit into 32 bits"):
+        as_records(jnp.asarray(UNFIT["uint32"]))
+    with jax.enable_x64(True), pytest.raises(ValueError, match="do not fit into 32 bits"):
+        as_records(jnp.asarray(UNFIT["int64"]))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint32", "uint64", "float64"])
+def test_the_largest_numbers_fit(dtype):
+    smallest = 0 if dtype.startswith("u") else -LARGEST - 1
+    data = np.array([smallest, LARGEST], dtype)
+    for function in (as_records, as_host_records):
+        records = np.asarray(function(data)[0])
+        np.testing.assert_array_equal(records, data.astype(records.dtype))
+        assert function(data.reshape(2, 1)[:, :0])[0].shape == (2, 0)
+
+
+def test_a_float_that_is_too_large_is_not_finite_and_no_warning_tells():
+    for function in (as_records, as_host_records):
+        np.testing.assert_array_equal(np.asarray(function(np.array([1e300, 1.0]))[0]), [np.inf, 1.0])
 
 
 def test_jax_arrays_pass():

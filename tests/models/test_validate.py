@@ -7,11 +7,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 
+from dpvi.data.sources import base, open_npy
 from dpvi.models.validate import validate
 
 
 def model(x, y):
-    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
     with numpyro.plate("records", x.shape[0]):
         numpyro.sample("y", dist.Gamma(1.0, 1.0 + (x @ w) ** 2), obs=y)
 
@@ -50,3 +51,30 @@ def test_records_outside_the_support_are_counted(capsys):
     x = np.random.default_rng(0).normal(size=(4, 2))
     found = lines(capsys, (x, np.array([1.0, -1.0, 2.0, -3.0])), model)
     assert any("log-density at z = 0 is not finite for 2 of 4 records" in line for line in found)
+
+
+def test_integers_that_a_fit_refuses_are_named_beside_a_model(capsys):
+    found = lines(capsys, (np.zeros((2, 2)), np.array([2**40, 1])), model)
+    assert any("data[1] holds integers beyond 32 bits" in line for line in found)
+
+
+def test_records_on_disk_are_looked_at_block_by_block(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "BLOCK_ROWS", 3)
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=10), np.full(10, 2.0), np.repeat([1.0, 2.0], [6, 4])])
+    x[[1, 7], 0] = np.nan, 3e4
+    y = np.array([1.0, -1.0, 2.0, -3.0, *range(1, 7)])
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    in_memory = lines(capsys, {"x": x, "y": y}, model)
+    assert [line.split(": ", 1)[1] for line in in_memory] == [
+        "data['x'] has values that are not finite in 1 of 10 records; they contribute nothing.",
+        "data['x'] has values beyond 100 in absolute value in 1 of 10 records; scale it with public constants, or "
+        "clipping will distort the fit.",
+        "data['x'] is the same for every record in columns 1.",
+        "the log-density at z = 0 is not finite for 2 of 10 records; check supports and missing values.",
+        "the gradient at z = 0 is not finite for 1 of 10 records; check supports and missing values.",
+    ]
+    assert lines(capsys, open_npy(tmp_path), model) == in_memory
+    mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy"}
+    assert lines(capsys, mapped, model) == in_memory

@@ -5,12 +5,13 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from support.small_models import location_model, many_records, private_plan
+from support.small_models import histogram_plan, location_model, many_records, private_plan
 
 import dpvi
 from dpvi import preparation
 from dpvi.data.sources import SourceError
 from dpvi.data.sources.mapped import MappedSource
+from dpvi.models import from_functions
 
 RECORDS = many_records(90).astype(np.float32)
 PLAN = private_plan(30, 0.1)
@@ -89,9 +90,24 @@ def test_a_source_that_fits_into_one_pass_is_loaded():
     assert len(source.read) == 1
 
 
+def test_counting_records_reads_no_row():
+    source = Counting(RECORDS)
+    plan = histogram_plan((), num_steps=2)
+    found = fit(source, plan).trace.histograms
+    np.testing.assert_array_equal(found, fit(RECORDS, plan).trace.histograms)
+    assert len(np.concatenate(source.read)) < 45, "two steps at rate 0.1 draw about 18 of 90 records"
+
+
 def test_rows_that_cannot_be_read_end_the_run_with_the_source_s_sentence():
     with pytest.raises(SourceError, match=r"records\.bin has rows that cannot be read"):
         fit(Counting(RECORDS, fail_at=0))
+
+
+@pytest.mark.parametrize("sampling_rate", [0.5, 1.0], ids=["drawn", "loaded"])
+def test_whole_numbers_of_any_source_must_fit(sampling_rate):
+    model = from_functions(lambda z: -0.5 * z @ z, lambda z, y: z[0] * y.astype(z.dtype), 1)
+    with pytest.raises(ValueError, match="data holds whole numbers that do not fit into 32 bits"):
+        dpvi.fit(model, Counting(np.full(90, 2**40)), private_plan(3, sampling_rate), progress=False)
 
 
 @pytest.mark.usefixtures("short_passes")
@@ -100,9 +116,10 @@ def test_so_do_rows_of_further_passes():
         fit(Counting(RECORDS, fail_at=5))
 
 
-def test_a_file_that_was_changed_during_the_run_leaves_no_result():
+@pytest.mark.parametrize("sampling_rate", [0.1, 1.0], ids=["drawn", "loaded"])
+def test_a_file_that_was_changed_during_the_run_leaves_no_result(sampling_rate):
     with pytest.raises(SourceError, match=r"records\.bin was changed"):
-        fit(Counting(RECORDS, changed=True))
+        fit(Counting(RECORDS, changed=True), private_plan(30, sampling_rate))
 
 
 def test_histograms_walk_over_all_rows_once(tmp_path):

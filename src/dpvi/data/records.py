@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_WHOLE = np.iinfo(np.int32)  # of whole numbers in a run
+
 
 def as_records(data: Any) -> tuple[Any, int]:
     """Turn ``data`` into arrays that share a leading record axis.
@@ -21,7 +23,7 @@ def as_records(data: Any) -> tuple[Any, int]:
     data
         A pytree (array, tuple, list, dict, nested) whose leaves have one row per record. Columns of a data frame are
         leaves too. Floating-point leaves become the default float (float32, or float64 where x64 is enabled), integers
-        int32; booleans stay.
+        int32, and those that do not fit are refused; booleans stay.
 
     Returns
     -------
@@ -43,15 +45,20 @@ def as_records(data: Any) -> tuple[Any, int]:
 
 def as_host_records(data: Any) -> tuple[Any, int]:
     """As :func:`as_records`, with NumPy leaves: for records that go to several devices."""
+    records = with_dtypes(as_arrays(data), structure_of(data))
+    return records, len(jax.tree.leaves(records)[0])
+
+
+def as_arrays(data: Any) -> Any:
+    """As :func:`as_records`, with NumPy leaves of the dtypes that they have: for the custodian's look at them."""
     _check_leaves(data)
 
     def convert(path: Any, leaf: Any) -> np.ndarray:
         array = np.asarray(leaf)
         _check_dense(path, leaf, array)
-        return array.astype(_target_dtype(_dtype(leaf)), copy=False)
+        return array
 
-    records = jax.tree_util.tree_map_with_path(convert, data)
-    return records, len(jax.tree.leaves(records)[0])
+    return jax.tree_util.tree_map_with_path(convert, data)
 
 
 def structure_of(data: Any) -> Any:
@@ -63,12 +70,53 @@ def structure_of(data: Any) -> Any:
         A pytree of ``jax.ShapeDtypeStruct`` without the record axis, as :func:`record_structure` gives for records.
     """
     _check_leaves(data)
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), _target_dtype(_dtype(leaf))), data)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), run_dtype(_dtype(leaf))), data)
 
 
 def record_structure(records: Any) -> Any:
     """The structure of one record of :func:`as_records`' output: shapes without the leading axis, and dtypes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), records)
+
+
+def with_dtypes(rows: Any, structure: Any) -> Any:
+    """Rows as they are stored, as NumPy arrays with the dtypes of the run: those of ``structure``, one record."""
+
+    def convert(path: Any, leaf: Any, one: Any) -> np.ndarray:
+        array = np.asarray(leaf)
+        check_fits(array, _where(path))
+        with np.errstate(
+            over="ignore"
+        ):  # a number too large for a float is not finite then; a warning would tell of it
+            return array.astype(one.dtype, copy=False)
+
+    return jax.tree_util.tree_map_with_path(convert, rows, structure)
+
+
+def check_fits(array: Any, name: str, error: type[ValueError] = ValueError) -> None:
+    """Refuse whole numbers that a run has no place for; NumPy and JAX would turn them into others.
+
+    Parameters
+    ----------
+    array
+        Of NumPy or JAX.
+    name
+        What holds the numbers: an argument, or a file and its column.
+    error
+        What is raised. No number is in its text.
+    """
+    if not fits(array):
+        raise error(
+            f"{name} holds whole numbers that do not fit into 32 bits and would turn into others. Nothing is released; "
+            "recode them with declared levels, or convert them to float."
+        )
+
+
+def fits(array: Any) -> bool:
+    """Whether no whole number of ``array`` lies outside of int32; other numbers are rounded and always fit."""
+    dtype = np.dtype(array.dtype)
+    if dtype.kind not in "iu" or np.can_cast(dtype, np.int32) or array.size == 0:
+        return True
+    return _WHOLE.min <= int(array.min()) and int(array.max()) <= _WHOLE.max
 
 
 def structure_to_dict(structure: Any) -> dict[str, Any]:
@@ -117,6 +165,12 @@ def _check_leaves(data: Any) -> None:
     lengths = set()
     for path, leaf in leaves:
         shape = getattr(leaf, "shape", None)
+        if hasattr(leaf, "check_unchanged"):  # what a source has; the class itself is beyond this module's imports
+            raise ValueError(
+                f"{_where(path)} must be an array with one row per record, got a {type(leaf).__name__}. Records on "
+                "disk are the whole data of dpvi.fit, dpvi.check and dpvi.validate; elsewhere and beside arrays load "
+                "them first: source.take(numpy.arange(source.num_records))."
+            )
         if shape is None or len(shape) == 0:
             raise ValueError(
                 f"{_where(path)} must be an array with one row per record, got a single {type(leaf).__name__}; "
@@ -127,7 +181,7 @@ def _check_leaves(data: Any) -> None:
                 f"{_where(path)} may hold missing values, which integers cannot express; "
                 "fill them, or convert to float, where a record with a missing value contributes nothing."
             )
-        if _target_dtype(_dtype(leaf)) is None:
+        if run_dtype(_dtype(leaf)) is None:
             raise TypeError(
                 f"{_where(path)} must hold numbers or booleans, got dtype {_dtype(leaf)}; "
                 "encode text, categories and dates as numbers with declared levels first."
@@ -157,7 +211,8 @@ def _dtype(leaf: Any) -> Any:
     return np.asarray(leaf[:0]).dtype
 
 
-def _target_dtype(dtype: Any) -> Any:
+def run_dtype(dtype: Any) -> Any:
+    """What a run makes of numbers of ``dtype``; None of text, dates, complex numbers and whatever else is no number."""
     if not isinstance(dtype, np.dtype):
         return None
     if jnp.issubdtype(dtype, jnp.floating):
@@ -170,7 +225,9 @@ def _target_dtype(dtype: Any) -> Any:
 def _as_array(path: Any, leaf: Any) -> jax.Array:
     array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
     _check_dense(path, leaf, array)
-    return jnp.asarray(array, dtype=_target_dtype(_dtype(leaf)))
+    check_fits(array, _where(path))
+    with np.errstate(over="ignore"):
+        return jnp.asarray(array, dtype=run_dtype(_dtype(leaf)))
 
 
 def _check_dense(path: Any, leaf: Any, array: Any) -> None:

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.data.records import structure_of
+from dpvi.data.sources.base import described
 from dpvi.models.base import Model, ModelError
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
@@ -46,7 +47,7 @@ def check(model: Model | Callable, data: Any) -> Model:
     model
         A NumPyro callable or a :class:`~dpvi.models.base.Model`.
     data
-        The records, or anything with the same shapes and dtypes: values are never read.
+        The records, in arrays or on disk, or anything with the same shapes and dtypes: values are never read.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def check(model: Model | Callable, data: Any) -> Model:
     ModelError
         With one sentence per finding.
     """
-    structure = structure_of(data)
+    structure = structure_of(described(data))
     ready = as_model(model, structure)
     if isinstance(ready, NumPyroModel):
         if jax.tree.structure(ready.structure) != jax.tree.structure(structure) or ready.structure != structure:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from dpvi.data.records import with_dtypes
 from dpvi.data.sampling import PoissonSampler
 from dpvi.data.sharding import AXIS, Shards
 from dpvi.data.sources.base import RowSource
@@ -139,7 +140,6 @@ class Feed:
         index = index[0] if squeeze else index
 
         def fill(leaf: np.ndarray, target: Any) -> np.ndarray:
-            converted = np.asarray(leaf).astype(target.dtype, copy=False)
-            return converted[index] if len(wanted) else np.zeros((*index.shape, *target.shape), target.dtype)
+            return leaf[index] if len(wanted) else np.zeros((*index.shape, *target.shape), target.dtype)
 
-        return jax.tree.map(fill, self.source.take(wanted), self.structure)
+        return jax.tree.map(fill, with_dtypes(self.source.take(wanted), self.structure), self.structure)

@@ -12,10 +12,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dpvi.data.records import as_host_records, as_records, structure_of
+from dpvi.data.records import as_host_records, as_records, with_dtypes
 from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
-from dpvi.data.sources.base import RowSource, blocks
-from dpvi.data.sources.mapped import MappedSource
+from dpvi.data.sources.base import RowSource, blocks, described
 from dpvi.train import hosts
 from dpvi.train.feed import Feed
 from dpvi.train.step import Algorithm
@@ -44,19 +43,6 @@ class Placed(NamedTuple):
     def blocks(self) -> Iterable[Any]:
         """This process's records as pytrees of arrays, each record once: for what is counted on the host."""
         return blocks(self.own) if isinstance(self.own, RowSource) else [self.own]
-
-
-def as_source(data: Any) -> Any:
-    """A source as it is, arrays mapped from files as a source, and anything else as it is."""
-    if isinstance(data, RowSource) or not any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
-        return data
-    structure_of(data)  # its sentences about leaves come first
-    return MappedSource(data)
-
-
-def described(data: Any) -> Any:
-    """Something with the shapes and dtypes of ``data``, of which no value is read."""
-    return data.shapes if isinstance(data, RowSource) else data
 
 
 def bring_in(data: Any, devices: Sequence[Any] | None) -> Rows:
@@ -96,7 +82,8 @@ def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, 
             feed = Feed(held, structure, algorithm.sampler, mesh, algorithm.shards)
             return replace(algorithm, feed=feed), Placed(None, held, mesh)
         loaded = held.take(np.arange(held.num_records))
-        held = jax.tree.map(lambda leaf, one: np.asarray(leaf).astype(one.dtype), loaded, structure)
+        held.check_unchanged()  # nothing is read later, so no later look at the file would tell
+        held = with_dtypes(loaded, structure)
         held = jax.tree.map(jnp.asarray, held) if mesh is None else held
     if mesh is None or algorithm.shards is None:
         return algorithm, Placed(held, held, None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from dpvi.data.sources.base import SourceError
 
 _MISSING = "Reading tables needs pyarrow: pip install 'dpvi[tables]'."
+
+FileFormat = Literal["parquet", "arrow"]
 
 
 class Kind(NamedTuple):
@@ -53,39 +56,63 @@ class _Parquet:
 
 
 class _Arrow:
-    def __init__(self, file: Any, table_of: Any) -> None:
-        self._file = file
-        self._table_of = table_of
-        self.schema = file.schema
+    """An Arrow file. Its footer does not say how many rows a batch has, so the narrowest column is read for that."""
+
+    def __init__(self, opened: Any) -> None:
+        from pyarrow import ipc
+
+        self._opened = opened
+        self._ipc = ipc
+        self._selected: tuple[list[str], Any] | None = None
+        with ipc.open_file(opened) as file:
+            self.schema = file.schema
 
     @property
     def group_rows(self) -> list[int]:
-        return [self._file.get_batch(batch).num_rows for batch in range(self._file.num_record_batches)]
+        fields = sorted(range(len(self.schema)), key=lambda index: _bits(self.schema.field(index).type))
+        with self._with_fields(fields[:1]) as file:
+            return [file.get_batch(batch).num_rows for batch in range(file.num_record_batches)]
 
     def read(self, group: int, columns: list[str]) -> Any:
-        return self._table_of([self._file.get_batch(group)]).select(columns)
+        from pyarrow import Table
+
+        if self._selected is None or self._selected[0] != columns:
+            self._selected = columns, self._with_fields([self.schema.get_field_index(column) for column in columns])
+        return Table.from_batches([self._selected[1].get_batch(group)]).select(columns)
+
+    def _with_fields(self, fields: list[int]) -> Any:
+        """A reader that reads and decodes these columns only."""
+        return self._ipc.open_file(self._opened, options=self._ipc.IpcReadOptions(included_fields=fields))
+
+
+def _bits(stored: Any) -> float:
+    """Of one value of a type, as far as it is fixed."""
+    try:
+        return stored.bit_width
+    except ValueError:
+        return math.inf
 
 
 @contextmanager
-def open_file(path: Path) -> Iterator[Reader]:
+def open_file(path: Path, file_format: FileFormat) -> Iterator[Reader]:
     """The file, closed afterwards; whatever pyarrow has to say about it becomes one sentence with its name."""
     try:
         import pyarrow as arrow
-        from pyarrow import ipc, parquet
+        from pyarrow import parquet
     except ImportError:
         raise ImportError(_MISSING) from None
     try:
-        if path.suffix == ".parquet":
+        if file_format == "parquet":
             with parquet.ParquetFile(path) as file:
                 yield _Parquet(file)
         else:
             # read, not mapped: a mapped file that someone cuts short ends the process without a message
-            with arrow.OSFile(str(path)) as opened, ipc.open_file(opened) as file:
-                yield _Arrow(file, arrow.Table.from_batches)
+            with arrow.OSFile(str(path)) as opened:
+                yield _Arrow(opened)
     except SourceError:
         raise
-    except (arrow.ArrowException, OSError, EOFError) as error:
-        # the library's own text may quote values
+    except (arrow.ArrowException, OSError, EOFError, LookupError, TypeError, ValueError) as error:
+        # the library's own text, or NumPy's about a column that became text, may quote values
         raise SourceError(
             f"{path} has rows that cannot be read ({type(error).__name__}). Nothing is released; write the file again."
         ) from None
@@ -95,6 +122,8 @@ def kind_of(path: Path, schema: Any, column: str) -> Kind:
     """Dtype and shape of a column, or a sentence about it."""
     if column not in schema.names:
         raise SourceError(f"{path} has no column {column!r}; all files must have it.")
+    if schema.names.count(column) > 1:
+        raise SourceError(f"{path} has two columns {column!r}; give each a name of its own.")
     from pyarrow import types
 
     stored, shape = schema.field(column).type, ()

@@ -6,13 +6,16 @@ never a value or a number of records.
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
 import numpy as np
 
-BLOCK_ROWS = 65_536  # of a walk over all rows
+BLOCK_ROWS, BLOCK_BYTES = 65_536, 2**28  # of a walk over all rows: no block has more of either
 
 
 class SourceError(ValueError):
@@ -42,24 +45,37 @@ class RowSource(Protocol):
         ...
 
 
+def described(data: Any) -> Any:
+    """Something with the shapes and dtypes of ``data``, of which no value is read."""
+    return data.shapes if isinstance(data, RowSource) else data
+
+
 class Stamp(NamedTuple):
-    """What a file looked like when it was opened."""
+    """What a file looked like when it was opened.
+
+    ``changed`` is set by the system, also where whoever writes sets ``modified`` back; new names and permissions move
+    it as well. A write within the tick of the file system's clock in which the file was opened is not seen, and one
+    through a mapping may be seen late.
+    """
 
     path: Path
     size: int
     modified: int
+    changed: int
+    device: int
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> Stamp:
+    def of(cls, path: Path, file: int | None = None) -> Stamp:
+        """Of what is at ``path`` now, or of the open ``file`` that was found there."""
         try:
-            found = path.stat()
+            found = path.stat() if file is None else os.fstat(file)
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
-        return cls(path, found.st_size, found.st_mtime_ns, found.st_ino)
+        return cls(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_dev, found.st_ino)
 
-    def check(self) -> None:
-        if Stamp.of(self.path) != self:
+    def check(self, file: int | None = None) -> None:
+        if Stamp.of(self.path, file) != self:
             raise SourceError(
                 f"{self.path} was changed after it was opened, so the records of this run are no longer those that it "
                 "began with. Nothing is released; open a copy that nobody writes to, and start again."
@@ -88,6 +104,9 @@ def take_from_parts(parts: Sequence[Part], starts: np.ndarray, rows: np.ndarray)
 
 
 def blocks(source: RowSource) -> Iterator[Any]:
-    """All rows, a block at a time: for what is counted once over all records."""
-    for start in range(0, source.num_records, BLOCK_ROWS):
-        yield source.take(np.arange(start, min(start + BLOCK_ROWS, source.num_records)))
+    """All rows, a block at a time, so that wide rows fit too: for what is counted once over all records."""
+    leaves = jax.tree.leaves(source.shapes)
+    row_bytes = sum(math.prod(leaf.shape[1:]) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+    length = max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1)))
+    for start in range(0, source.num_records, length):
+        yield source.take(np.arange(start, min(start + length, source.num_records)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.data.sources.base import SourceError, Stamp
+from dpvi.data.records import check_fits, structure_of
+from dpvi.data.sources.base import RowSource, SourceError, Stamp
+
+_MAX_READ = 2**30  # bytes
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,9 @@ class RawArray:
         lengths = np.diff(np.append(starts, len(rows))) * row_bytes
         offsets = self.offset + rows[starts].astype(np.int64) * self.stride
         content = self._read(list(zip(lengths.tolist(), offsets.tolist(), strict=True)))
-        return np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape[1:])
+        taken = np.frombuffer(content, self.dtype).reshape(len(rows), *self.shape[1:])
+        check_fits(taken, str(self.stamp.path), SourceError)
+        return taken
 
     def _read(self, runs: list[tuple[int, int]]) -> bytes:
         """Bytes of all (length, offset) in turn."""
@@ -48,28 +54,43 @@ class RawArray:
         try:
             file = os.open(path, os.O_RDONLY)
             try:
+                self.stamp.check(file)  # the file that is open, which may be another than the path led to before
                 if hasattr(os, "posix_fadvise"):  # the disk fetches all of them at once, and nothing around them
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
                     for length, offset in runs:
                         os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)
-                content = b"".join([os.pread(file, length, offset) for length, offset in runs])
+                content = b"".join(piece for length, offset in runs for piece in _pieces(file, length, offset))
+                self.stamp.check(file)
             finally:
                 os.close(file)
         except OSError as error:
             raise SourceError(f"{path} has rows that cannot be read: {error.strerror}. Nothing is released.") from None
         if len(content) != sum(length for length, _ in runs):
-            self.stamp.check()
             raise SourceError(f"{path} ends before its last row; nothing is released.")
         return content
+
+
+def _pieces(file: int, length: int, offset: int) -> Iterator[bytes]:
+    """Bytes of one run: systems read at most 2 GiB at a time, and over a network less than asked for may come."""
+    while length > 0:
+        piece = os.pread(file, min(length, _MAX_READ), offset)
+        if not piece:  # the end of the file, which whoever asked finds by the length
+            return
+        yield piece
+        length, offset = length - len(piece), offset + len(piece)
 
 
 def raw_array(array: np.memmap) -> RawArray:
     """Where in its file the rows of a mapped array are; views by slicing are welcome.
 
+    Rows are those of the file that is at its path now, which must have the size and the header of the one that was
+    mapped. That it is the same in all else is not known before now; from now on the stamp watches over it.
+
     Raises
     ------
     SourceError
-        For mappings without a file name, copies on write, and rows that are not contiguous.
+        For mappings without a file name, copies on write, rows that are not contiguous, and a file that was replaced
+        by one of another size or header.
     """
     if array.filename is None:
         raise SourceError(
@@ -93,9 +114,27 @@ def raw_array(array: np.memmap) -> RawArray:
     first = int(getattr(root, "offset", 0)) + inside
     stride = array.strides[0] if len(array) > 1 else row.nbytes
     stamp = Stamp.of(path)
+    _check_mapped_file(stamp, owner, int(getattr(root, "offset", 0)))
     if stamp.size < first + (len(array) - 1) * stride + row.nbytes:
         raise SourceError(f"{path} ends before its last row; write it again.")
     return RawArray(stamp, first, stride, array.dtype, array.shape)
+
+
+def _check_mapped_file(stamp: Stamp, mapped: mmap.mmap, offset: int) -> None:
+    """Refuse another file than the mapped one, as far as sizes and the bytes before the array tell."""
+    start = offset - offset % mmap.ALLOCATIONGRANULARITY  # where NumPy began to map
+    same = mapped.size() == stamp.size  # before a byte is touched: past the end of a file the process would end
+    if same and offset > start:
+        try:
+            with stamp.path.open("rb") as file:
+                file.seek(start)
+                same = file.read(offset - start) == mapped[: offset - start]
+        except OSError as error:
+            raise SourceError(f"{stamp.path} cannot be read: {error.strerror}.") from None
+    if not same:
+        raise SourceError(
+            f"{stamp.path} is another file than the one that was mapped, with another size or header; open it again."
+        )
 
 
 class MappedSource:
@@ -115,3 +154,11 @@ class MappedSource:
         for leaf in self._leaves:
             if isinstance(leaf, RawArray):
                 leaf.stamp.check()
+
+
+def as_source(data: Any) -> Any:
+    """A source as it is, arrays mapped from files as a source, and anything else as it is."""
+    if isinstance(data, RowSource) or not any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
+        return data
+    structure_of(data)  # its sentences about leaves come first
+    return MappedSource(data)

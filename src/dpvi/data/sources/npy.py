@@ -7,7 +7,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from dpvi.data.records import run_dtype
 from dpvi.data.sources.base import SourceError, take_from_parts
+from dpvi.data.sources.folders import is_passed_over, is_wanted, refuse_twice
 from dpvi.data.sources.mapped import RawArray, raw_array
 
 
@@ -16,7 +18,10 @@ class _Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.arrays: dict[str, RawArray] = {file.stem: _open(file) for file in sorted(path.glob("*.npy"))}
+        files = _npy_files(path)
+        self.arrays: dict[str, RawArray] = {file.stem: _open(file) for file in files}
+        if len(self.arrays) < len(files):
+            raise SourceError(f"{path} holds two files for one argument of the model, whose endings differ in case.")
         if not self.arrays:
             raise SourceError(f"{path} holds no .npy file; it must hold one per argument of the model, such as x.npy.")
         lengths = {array.shape[0] for array in self.arrays.values()}
@@ -58,7 +63,9 @@ def open_npy(folder: str | Path) -> NpySource:
     ----------
     folder
         Holds one file per argument of the model, ``x.npy``, ``y.npy``, …, with one row per record; or folders that do,
-        one per shard, taken in the order of their names. Shards may differ in length only.
+        one per shard, taken in the order of their names. Shards may differ in length only. Names that begin with ``_``
+        or ``.`` are passed over. Links are followed; a file that is in two shards is refused, since its records would
+        count twice. Copies are not recognised.
 
     Returns
     -------
@@ -67,8 +74,8 @@ def open_npy(folder: str | Path) -> NpySource:
     path = Path(folder)
     if not path.is_dir():
         raise SourceError(f"{path} must be a folder of .npy files.")
-    below = sorted(each for each in path.iterdir() if each.is_dir())
-    folders = [_Folder(each) for each in below] if below and not list(path.glob("*.npy")) else [_Folder(path)]
+    folders = [_Folder(each) for each in _shards(path)]
+    _refuse_shared_files(folders)
     first = folders[0]
     for other in folders[1:]:
         for name in first.arrays.keys() ^ other.arrays.keys():
@@ -84,11 +91,48 @@ def open_npy(folder: str | Path) -> NpySource:
     return NpySource([each for each in folders if each.num_rows] or folders[:1])
 
 
+def _npy_files(folder: Path) -> list[Path]:
+    """The files of a folder that hold an argument of the model, in the order of their names."""
+    return sorted(each for each in folder.iterdir() if is_wanted(each.name, (".npy",)) and not each.is_dir())
+
+
+def _shards(path: Path) -> list[Path]:
+    """The folders that hold the files: ``path`` itself, or all below it."""
+    below = sorted(each for each in path.iterdir() if each.is_dir() and not is_passed_over(each.name))
+    if not _npy_files(path):
+        return below or [path]
+    for each in below:
+        if _npy_files(each):
+            raise SourceError(
+                f"{path} holds .npy files, and so does {each}; records are here or in folders below, not in both. "
+                "Move the files into a folder of their own."
+            )
+    return [path]
+
+
+def _refuse_shared_files(folders: list[_Folder]) -> None:
+    """Refuse a file that is in two shards. Within a shard one file may serve two arguments: its rows count once."""
+    seen: dict[tuple[int, int], Path] = {}
+    for folder in folders:
+        refuse_twice([folder.path], seen)
+    for folder in folders:
+        own = {(array.stamp.device, array.stamp.inode): array.stamp.path for array in folder.arrays.values()}
+        refuse_twice(own.values(), seen)
+
+
 def _open(path: Path) -> RawArray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise SourceError(f"{path} cannot be read as a .npy file of numbers: {type(error).__name__}.") from None
+    if not isinstance(array, np.memmap):
+        array.close()
+        raise SourceError(f"{path} is an archive of arrays; save each of them to a .npy file of its own.")
     if array.ndim == 0:
         raise SourceError(f"{path} must hold one row per record, got a single number.")
+    if run_dtype(array.dtype) is None:
+        raise SourceError(
+            f"{path} must hold numbers or booleans, got dtype {array.dtype}. Encode text, categories and dates with "
+            "declared levels first, and give each field of a structure a file of its own."
+        )
     return raw_array(array)

@@ -14,18 +14,23 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.data.sources.arrow_files import Kind, kind_of, open_file, values_of
+from dpvi.data.records import check_fits
+from dpvi.data.sources.arrow_files import FileFormat, Kind, kind_of, open_file, values_of
 from dpvi.data.sources.base import SourceError, Stamp, take_from_parts
+from dpvi.data.sources.folders import files_below
 
 Columns = Mapping[str, str | Sequence[str]]
+
+_ENDINGS: dict[FileFormat, tuple[str, ...]] = {"parquet": (".parquet",), "arrow": (".arrow", ".feather")}
 
 
 class _File:
     """One Parquet or Arrow (IPC) file with the columns that are wanted."""
 
-    def __init__(self, path: Path, columns: Columns | None) -> None:
+    def __init__(self, path: Path, file_format: FileFormat, columns: Columns | None) -> None:
         self.stamp = Stamp.of(path)
-        with open_file(path) as reader:
+        self._format: FileFormat = file_format
+        with open_file(path, file_format) as reader:
             schema, self._group_rows = reader.schema, reader.group_rows
         self.num_rows = sum(self._group_rows)
         wanted = columns or {name: name for name in schema.names}
@@ -44,10 +49,16 @@ class _File:
 
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         self.stamp.check()
+        try:
+            return self._read(rows)
+        finally:  # another file in its place explains whatever went wrong, and may as well be read without a complaint
+            self.stamp.check()
+
+    def _read(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         starts = np.cumsum([0, *self._group_rows])
         cuts = np.searchsorted(rows, starts)
         pieces = [{name: np.zeros((0, *kind.shape), kind.dtype) for name, kind in self.types.items()}]
-        with open_file(self.stamp.path) as reader:
+        with open_file(self.stamp.path, self._format) as reader:
             for group in np.flatnonzero(np.diff(cuts)).tolist():
                 inside = rows[cuts[group] : cuts[group + 1]] - starts[group]
                 pieces.append(self._arrays(reader.read(group, list(self._kinds)).take(inside)))
@@ -55,6 +66,9 @@ class _File:
 
     def _arrays(self, table: Any) -> dict[str, np.ndarray]:
         values = {each: values_of(self.stamp.path, table, each, kind) for each, kind in self._kinds.items()}
+        for name, names in self._columns.items():
+            for each in names if self.types[name].dtype.kind in "iu" else ():  # beside floats they become floats
+                check_fits(values[each], f"{self.stamp.path}, column {each!r},", SourceError)
         return {
             name: np.stack([values[each] for each in names], axis=1).astype(self.types[name].dtype)
             if self.types[name].shape != self._kinds[names[0]].shape
@@ -89,7 +103,9 @@ def open_parquet(path: str | Path, columns: Columns | None = None) -> TableSourc
     Parameters
     ----------
     path
-        A file, or a folder whose ``.parquet`` files are taken in the order of their names.
+        A file, or a folder: then all ``.parquet`` files in it and in folders below, in the order of their paths, links
+        followed. Names that begin with ``_`` or ``.`` are passed over; a file that two paths lead to is refused, since
+        its records would count twice. Copies are not recognised.
     columns
         ``{argument of the model: column, or list of columns that become a matrix}``. By default every column under its
         own name. Columns hold numbers, booleans or lists of fixed length of them.
@@ -98,19 +114,19 @@ def open_parquet(path: str | Path, columns: Columns | None = None) -> TableSourc
     -------
     What :func:`dpvi.fit` takes as ``data``.
     """
-    return _open(Path(path), columns, (".parquet",))
+    return _open(Path(path), "parquet", columns)
 
 
 def open_arrow(path: str | Path, columns: Columns | None = None) -> TableSource:
-    """Records in Arrow IPC files (``.arrow``, ``.feather``); parameters are those of :func:`open_parquet`."""
-    return _open(Path(path), columns, (".arrow", ".feather"))
+    """Records in Arrow IPC files (``.arrow``, ``.feather``); parameters and folders as in :func:`open_parquet`."""
+    return _open(Path(path), "arrow", columns)
 
 
-def _open(path: Path, columns: Columns | None, endings: tuple[str, ...]) -> TableSource:
-    paths = sorted(each for each in path.rglob("*") if each.suffix in endings) if path.is_dir() else [path]
+def _open(path: Path, file_format: FileFormat, columns: Columns | None) -> TableSource:
+    paths = files_below(path, _ENDINGS[file_format]) if path.is_dir() else [path]
     if not paths:
-        raise SourceError(f"{path} holds no {' or '.join(endings)} file.")
-    files = [_File(each, columns) for each in paths]
+        raise SourceError(f"{path} holds no {' or '.join(_ENDINGS[file_format])} file.")
+    files = [_File(each, file_format, columns) for each in paths]
     first = files[0]
     for other in files[1:]:
         for name in first.types.keys() ^ other.types.keys():
