@@ -216,6 +216,22 @@ def test_a_plan_for_every_data_set(tmp_path, uninterrupted, groups_fitted):
     np.testing.assert_array_equal(again[4].trace.final, results[4].trace.final)
 
 
+def test_a_seed_twice_would_cancel_the_noise_and_is_refused_under_one_plan_and_under_several():
+    noisy = private_plan(STUDY_STEPS, noise_multiplier=3.0)
+    plans = [private_plan(STUDY_STEPS)] * 4 + [noisy]
+    # why: what two runs with one seed release differs by what their records differ by, and not by noise
+    released = [
+        dpvi.fit(location_model(), records, plans[0], seed=seed, progress=False).trace.noisy_sums[0]
+        for records, seed in ((OTHER_DATA[0], 9), (OTHER_DATA[0] + 1e-4, 9), (OTHER_DATA[0], 10))
+    ]
+    assert np.linalg.norm(released[0] - released[1]) < 0.01 * plans[0].noise_scale
+    assert np.linalg.norm(released[0] - released[2]) > 0.1 * plans[0].noise_scale
+    for plan in (plans[0], plans):
+        with pytest.raises(ValueError, match="numbers 0 and 4") as refused:
+            study(plan=plan, seeds=[912345, 112, 113, 114, 912345])
+        assert "912345" not in str(refused.value)
+
+
 @pytest.mark.parametrize("plans", [[private_plan(STUDY_STEPS)] * 2, [1.0] * STUDY_SETS])
 def test_other_plans_are_refused(plans):
     with pytest.raises(ValueError, match=r"plan must be a dpvi\.Plan, or a list of one per data set: expected 5"):

@@ -60,8 +60,9 @@ def fit_many(
     plan
         One plan for all, or one per data set: data sets with equal plans run side by side, one plan after the other.
     seeds
-        One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
-        with that seed, up to rounding.
+        One seed per data set, no two alike, or ``None`` for keys from the operating system. A run with a seed equals
+        :func:`fit` with that seed, up to rounding. A seed must never be used for two runs on real records, in one call
+        or in several: both add the same noise, and their difference has none.
     group_size
         How many data sets run side by side; by default all, or, with a ``directory``, 100. Smaller groups take less
         memory; the last one is filled up with copies, which are dropped.
@@ -267,12 +268,27 @@ def _checked_data(data: Any, seeds: Sequence[int] | None, directory: str | Path 
         raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
         raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
+    if seeds is not None:
+        _check_seeds(seeds)
     if seeds is None and directory is not None:
         raise ValueError(
             "A study that can be taken up again needs seeds: without them its keys would have to be stored, and "
             "whoever reads them can remove the noise. Pass seeds=, one number per data set, or leave out directory=."
         )
     return stacked, num_sets
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    """Refuse what is no seed, and a seed that stands there twice; a message with its value would give noise away."""
+    first: dict[int, int] = {}
+    for position, seed in enumerate(seeds):
+        root_key(seed)
+        if first.setdefault(int(seed), position) != position:
+            raise ValueError(
+                f"seeds must all differ, but numbers {first[int(seed)]} and {position} (from 0) are the same. Two runs "
+                "with one seed draw the same records and add the same noise, so that the difference of what they "
+                "release has no noise left and no guarantee holds. Pass a seed of its own for every run."
+            )
 
 
 def _checked_size(group_size: Any, num_sets: int, kept: bool) -> int:
