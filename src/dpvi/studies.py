@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import optax
 from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
+from dpvi.core import validation
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, record_structure
 from dpvi.families import Family, MeanField
@@ -30,6 +32,7 @@ from dpvi.train.loop import Run, progress_bar
 from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm, State
 
+_VERSION = importlib.import_module("dpvi").__version__  # the package's own, without all that it exports
 _KEPT_GROUP = 100  # data sets after which a study with a folder is kept, unless told
 
 
@@ -123,7 +126,7 @@ def fit_many(
     run = Run(algorithm, lanes=len(lanes), mesh=mesh, driven=scores is not None)
     keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
     study = _Study(algorithm, scores, run, len(lanes), mesh, stacked, keys, seeds, initial_location, covariate_law)
-    return study.all_results(size, None if directory is None else study.folder(Path(directory)), progress)
+    return study.all_results(size, None if directory is None else study.folder(Path(directory), size), progress)
 
 
 def _one_plan_after_the_other(
@@ -137,8 +140,13 @@ def _one_plan_after_the_other(
 ) -> list[Result]:
     """``fit_many`` for the data sets of each plan, in a folder of its own; results in the order of the data sets."""
     stacked, num_sets = _checked_data(data, seeds, directory)
-    if len(plans) != num_sets or not all(isinstance(plan, Plan) for plan in plans):
-        raise ValueError(f"plan must be a dpvi.Plan, or a list of one per data set: expected {num_sets}.")
+    if not isinstance(plans, Sequence) or not all(isinstance(plan, Plan) for plan in plans):
+        raise TypeError(
+            "plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), or be a list of such plans, one per data "
+            f"set; got {type(plans).__name__}."
+        )
+    if len(plans) != num_sets:
+        raise ValueError(f"plan must be one plan, or a list of one per data set: expected {num_sets}.")
     distinct = [plan for index, plan in enumerate(plans) if plan not in plans[:index]]
     results: dict[int, Result] = {}
     for number, plan in enumerate(distinct):
@@ -211,7 +219,7 @@ class _Study(NamedTuple):
         results: list[Result] = []
         with progress_bar(plan, progress, len(groups)) as bar:
             for number, members in enumerate(groups):
-                kept = None if folder is None else folder.group(number, len(members))
+                kept = None if folder is None else folder.group(number, len(members), plan)
                 if kept is not None:
                     bar.update(plan.num_steps)
                     results += [Result(**{**each, **self.programs}) for each in kept]
@@ -222,17 +230,18 @@ class _Study(NamedTuple):
                 results += fitted
         return results
 
-    def folder(self, path: Path) -> StudyFolder:
+    def folder(self, path: Path, group_size: int) -> StudyFolder:
         """Where groups are kept, once what is there is known to be of this study."""
         algorithm, secret = self.algorithm, study_secret(self.keys)
         records, of_lanes, state = self.arguments(self._filled([0]))
         settings = {
             "plan": algorithm.plan.to_dict(),
             "number of data sets": len(self.keys),
-            "group_size": self.num_lanes,
+            "group_size": group_size,
             "devices": 1 if self.mesh is None else self.mesh.size,
             "precision": jnp.zeros(()).dtype.name,
             "version of jax": jax.__version__,
+            "version of dpvi": _VERSION,
         }
         law = [] if self.covariate_law is None else jax.tree.leaves(self.covariate_law(jax.random.key(0), 16))
         contents = {
@@ -294,8 +303,4 @@ def _check_seeds(seeds: Sequence[int]) -> None:
 def _checked_size(group_size: Any, num_sets: int, kept: bool) -> int:
     if group_size is None:
         return min(num_sets, _KEPT_GROUP) if kept else num_sets
-    if isinstance(group_size, bool) or not isinstance(group_size, (int, np.integer)):
-        raise TypeError(f"group_size must be a whole number or None, got {group_size!r}.")
-    if group_size < 1:
-        raise ValueError(f"group_size must be at least 1, got {group_size!r}.")
-    return min(int(group_size), num_sets)
+    return min(validation.whole_number("group_size", group_size, kinds=(int, np.integer)), num_sets)
