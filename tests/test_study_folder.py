@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -11,15 +12,18 @@ from dpvi.study_folder import StudyFolder
 SETTINGS, FINGERPRINTS = {"number of data sets": 2}, {"seeds": "00"}
 
 
-class Saved:
-    """Stands for a result; ``meanwhile`` happens while it is written."""
-
-    def __init__(self, text, meanwhile=lambda: None):
+class _Saved:
+    def __init__(self, text, meanwhile):
         self.text, self.meanwhile = text, meanwhile
 
     def save(self, path):
         self.meanwhile()
         path.write_text(self.text)
+
+
+def saved(text, meanwhile=lambda: None) -> Any:
+    """Stands for a result; ``meanwhile`` happens while it is written."""
+    return _Saved(text, meanwhile)
 
 
 @pytest.fixture
@@ -41,12 +45,12 @@ def test_a_process_with_the_same_number_is_in_nobodys_way(opened, monkeypatch):
     # what a process leaves that was killed while it wrote a group, whatever it called it
     monkeypatch.setattr("dpvi.study_folder.shutil.rmtree", lambda *_, **__: None)
     with pytest.raises(KeyboardInterrupt):
-        opened.keep(0, [Saved("half", killed)])
+        opened.keep(0, [saved("half", killed)])
     monkeypatch.undo()
     assert any(name.endswith(".partial") for name in names(opened.path)), "power: something is left"
     monkeypatch.setattr(os, "getpid", lambda: 1)
     other = StudyFolder(opened.path, SETTINGS, FINGERPRINTS)
-    opened.keep(0, [Saved("mine", lambda: other.keep(0, [Saved("theirs"), Saved("theirs")])), Saved("mine")])
+    opened.keep(0, [saved("mine", lambda: other.keep(0, [saved("theirs"), saved("theirs")])), saved("mine")])
     assert [path.read_text() for path in sorted((opened.path / "group-00000").iterdir())] == ["theirs", "theirs"]
 
 
@@ -60,7 +64,7 @@ def test_whoever_loses_a_race_goes_on(opened, monkeypatch):
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", late)
-    opened.keep(0, [Saved("mine")])
+    opened.keep(0, [saved("mine")])
     assert names(opened.path) == ["group-00000", "study.json"]
     assert (opened.path / "group-00000" / "00000.npz").read_text() == "theirs"
 
@@ -71,7 +75,7 @@ def test_a_folder_that_cannot_be_renamed_is_an_error(opened, monkeypatch):
 
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(OSError, match="No space left"):
-        opened.keep(0, [Saved("mine")])
+        opened.keep(0, [saved("mine")])
     assert names(opened.path) == ["study.json"]
 
 
@@ -107,6 +111,6 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "replace", watch(os.replace))
     folder = StudyFolder(tmp_path, SETTINGS, FINGERPRINTS)
     assert tmp_path.stat().st_ino in synced, "the new name itself must be on the disk"
-    folder.keep(0, [Saved("one"), Saved("two")])
+    folder.keep(0, [saved("one"), saved("two")])
     assert tmp_path.stat().st_ino in synced
     assert moves == ["study.json", "group-00000"]
