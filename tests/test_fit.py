@@ -346,6 +346,8 @@ def test_fit_many_without_seeds_differs_between_data_sets():
         (np.zeros((3, 0, 2)), None, ValueError, "at least one record"),
         (np.zeros((3, 4, 2)), [1, 2], ValueError, "one number per data set: expected 3"),
         (np.zeros((3, 4, 2)), [1, 2, 3.5], TypeError, "seed must be a whole number"),
+        (np.zeros((3, 4, 2)), [7, 8, 7], ValueError, r"numbers 0 and 2 \(from 0\) are the same.*no noise left"),
+        (np.zeros((3, 4, 2)), [7, np.int64(7), 8], ValueError, "numbers 0 and 1"),
     ],
 )
 def test_fit_many_refuses_bad_input(data, seeds, kind, message):

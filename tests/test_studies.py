@@ -179,7 +179,11 @@ def test_a_folder_says_nothing_of_records_and_seeds(begun, tmp_path):
     [
         ({"seeds": None}, ValueError, "needs seeds"),
         ({"group_size": 0}, ValueError, "at least 1"),
-        ({"group_size": 2.0}, TypeError, "whole number"),
+        ({"group_size": 2.0}, ValueError, "whole number of at least 1, got 2.0"),
+        ({"plan": None}, TypeError, r"plan must come from dpvi\.plan.* or be a list of such plans.*got NoneType"),
+        ({"plan": 0.5}, TypeError, "got float"),
+        ({"plan": [1.0] * STUDY_SETS}, TypeError, "list of such plans"),
+        ({"plan": [private_plan(STUDY_STEPS)] * 2}, ValueError, "a list of one per data set: expected 5"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_written(tmp_path, changes, kind, message):
@@ -201,6 +205,25 @@ def test_folders_that_hold_something_else_or_are_damaged_are_refused(tmp_path, b
         study(begun)
 
 
+def test_sizes_that_fill_the_same_lanes_are_told_apart(tmp_path, monkeypatch):
+    """On three devices groups of two and of three take three lanes each."""
+    monkeypatch.setattr("dpvi.studies.lane_mesh", lambda devices, size: (None, [0, 1, 2]))
+    study(tmp_path / "study")
+    with pytest.raises(ValueError, match="these differ: group_size"):
+        study(tmp_path / "study", group_size=3)
+
+
+def test_results_of_another_version_or_another_plan_are_not_taken_for_this_study(begun, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("dpvi.studies._VERSION", "9.9.9")
+        with pytest.raises(ValueError, match="these differ: version of dpvi"):
+            study(begun)
+    [other] = study(plan=private_plan(STUDY_STEPS, noise_multiplier=3.0), data=OTHER_DATA[:1], seeds=[116])
+    other.save(begun / "group-00001" / "00001.npz")
+    with pytest.raises(ValueError, match=r"group-00001 was changed: it has results of another plan"):
+        study(begun)
+
+
 def test_a_plan_for_every_data_set(tmp_path, uninterrupted, groups_fitted):
     noisy = private_plan(STUDY_STEPS, noise_multiplier=3.0)
     plans = [noisy if index in (1, 4) else private_plan(STUDY_STEPS) for index in range(STUDY_SETS)]
@@ -216,7 +239,17 @@ def test_a_plan_for_every_data_set(tmp_path, uninterrupted, groups_fitted):
     np.testing.assert_array_equal(again[4].trace.final, results[4].trace.final)
 
 
-@pytest.mark.parametrize("plans", [[private_plan(STUDY_STEPS)] * 2, [1.0] * STUDY_SETS])
-def test_other_plans_are_refused(plans):
-    with pytest.raises(ValueError, match=r"plan must be a dpvi\.Plan, or a list of one per data set: expected 5"):
-        study(plan=plans)
+def test_a_seed_twice_would_cancel_the_noise_and_is_refused_under_one_plan_and_under_several():
+    noisy = private_plan(STUDY_STEPS, noise_multiplier=3.0)
+    plans = [private_plan(STUDY_STEPS)] * 4 + [noisy]
+    # why: what two runs with one seed release differs by what their records differ by, and not by noise
+    released = [
+        dpvi.fit(location_model(), records, plans[0], seed=seed, progress=False).trace.noisy_sums[0]
+        for records, seed in ((OTHER_DATA[0], 9), (OTHER_DATA[0] + 1e-4, 9), (OTHER_DATA[0], 10))
+    ]
+    assert np.linalg.norm(released[0] - released[1]) < 0.01 * plans[0].noise_scale
+    assert np.linalg.norm(released[0] - released[2]) > 0.1 * plans[0].noise_scale
+    for plan in (plans[0], plans):
+        with pytest.raises(ValueError, match="numbers 0 and 4") as refused:
+            study(plan=plan, seeds=[912345, 112, 113, 114, 912345])
+        assert "912345" not in str(refused.value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.abalone.problem import Problem, accuracy, load, model
 from experiments.abalone.settings import ESTIMATORS, Settings
+from experiments.common.missing_cells import ignoring, run_missing, timed
 
 _PYMC = Path(__file__).with_name("pymc.json")  # written by pymc_reference.py
 
@@ -42,17 +41,21 @@ def cells_of(settings: Settings) -> list[Cell]:
 
 def fit(problem: Problem, plan: dpvi.Plan, estimator: str, num_seeds: int) -> list[Result]:
     """All seeds side by side, on the same records."""
-    data = tuple(np.broadcast_to(part, (num_seeds, *part.shape)) for part in problem.train)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)  # δ = 0.001, as published
-        seeds = range(num_seeds)
-        return dpvi.fit_many(model, data, plan, estimator=ESTIMATORS[estimator], seeds=seeds, progress=False)
+    with ignoring(PrivacyWarning):  # δ = 0.001, as published
+        return dpvi.fit_many(
+            model,
+            tuple(problem.train),
+            plan,
+            estimator=ESTIMATORS[estimator],
+            seeds=range(num_seeds),
+            same_data=True,
+            progress=False,
+        )
 
 
 def accuracies(results: list[Result], method: str, problem: Problem) -> list[float]:
     """Of each run, by its last iterate or its averaged ones."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a thousand steps do not settle at every noise
+    with ignoring(ConvergenceWarning):  # a thousand steps do not settle at every noise
         return [accuracy(np.asarray(result.posterior(method).distribution.mean), problem) for result in results]
 
 
@@ -65,15 +68,11 @@ def run_study(settings: Settings, content: dict[str, Any], keep: Callable[[dict[
         content["references"]["not private"] = accuracies([result], "average", problem)[0]
     if _PYMC.exists():
         content["references"]["PyMC"] = float(np.mean(json.loads(_PYMC.read_text(encoding="utf-8"))["accuracies"]))
-    done = {tuple(row[name] for name in Cell._fields) for row in content["cells"]}
-    for cell in cells_of(settings):
-        if cell in done:
-            continue
+
+    def row_of(cell: Cell) -> dict[str, Any]:
         plan = dpvi.plan(cell.epsilon, settings.delta, cell.sampling_rate, settings.num_steps, clip_norm=cell.clip_norm)
-        started = time.perf_counter()
-        results = fit(problem, plan, cell.estimator, settings.num_seeds)
-        row = cell._asdict() | {"noise_multiplier": plan.noise_multiplier}
-        row |= {method: accuracies(results, method, problem) for method in ("last", "average")}
-        row["seconds"] = round(time.perf_counter() - started, 2)
-        content["cells"].append(row)
-        keep(content)
+        results, seconds = timed(fit, problem, plan, cell.estimator, settings.num_seeds)
+        scores, more = timed(lambda: {method: accuracies(results, method, problem) for method in ("last", "average")})
+        return {"noise_multiplier": plan.noise_multiplier} | scores | {"seconds": round(seconds + more, 2)}
+
+    run_missing(cells_of(settings), content, keep, row_of)

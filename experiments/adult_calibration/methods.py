@@ -97,8 +97,7 @@ def fit_seeds(problem: Problem, plan: Plan, seeds: Sequence[int], **options: Any
     data = (problem.features, problem.labels)
     if len(seeds) == 1:
         return [dpvi.fit(logistic_regression, data, plan, seed=seeds[0], progress=False, **options)]
-    stacked = tuple(np.broadcast_to(leaf, (len(seeds), *leaf.shape)) for leaf in data)
-    return dpvi.fit_many(logistic_regression, stacked, plan, seeds=list(seeds), progress=False, **options)
+    return dpvi.fit_many(logistic_regression, data, plan, seeds=list(seeds), same_data=True, progress=False, **options)
 
 
 def _from_posterior(settings: Settings, posterior: Any, key: jax.Array) -> Answer:

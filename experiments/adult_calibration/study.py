@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from experiments.adult_calibration.plans import Plans
 from experiments.adult_calibration.problem import Problem
 from experiments.adult_calibration.scores import Scores, noise_floor, score
 from experiments.adult_calibration.settings import Settings
+from experiments.common.missing_cells import timed
 
 _FLOOR_DRAWS = 200
 NO_PRIVACY = math.inf
@@ -114,7 +114,7 @@ def _run_group(
 ) -> None:
     """Fit once per repeat, then score every reader that lacks it."""
     seeds = [settings.first_seed + repeat for repeat in repeats]
-    fitted, took = _timed(RUNS[run].fit, settings, problem, plan, seeds)
+    fitted, took = timed(RUNS[run].fit, settings, problem, plan, seeds)
     results.seconds.setdefault(f"run {run}", []).extend([took / len(seeds)] * len(seeds))
     for method in readers:
         cell = results.cells.setdefault((method, epsilon), [])
@@ -122,7 +122,7 @@ def _run_group(
             if len(cell) != repeat:
                 continue  # scored by an earlier call
             key = _key(settings.first_seed + repeat, method)
-            answer, took = _timed(METHODS[method].answer, settings, result, key)
+            answer, took = timed(METHODS[method].answer, settings, result, key)
             results.seconds.setdefault(method, []).append(took)
             cell.append(score(problem, answer))
 
@@ -138,12 +138,6 @@ def _missing(
 def _key(seed: int, method: str) -> jax.Array:
     """Randomness of the draws of one answer, the same for every ε; unrelated to that of the mechanism."""
     return jax.random.fold_in(jax.random.key(seed), sum(method.encode()))
-
-
-def _timed(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    start = time.perf_counter()
-    value = work(*arguments)
-    return value, time.perf_counter() - start
 
 
 def _plain(epsilon: float) -> float | str:

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         content |= facts_of(problem) if given.facts is None else load_facts(given.facts, problem.name)
     cells = cells_of(given.clipping, given.variants, epsilons)
     with shared_programs():
-        run_study(settings, problem, plans, cells, content, shared.keeper(output, _said))
+        run_study(settings, problem, plans, cells, content, shared.keeper(output, _said), given.keep_runs)
     shared.finish(content, output, table, figures)
 
 

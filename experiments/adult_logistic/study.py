@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ from experiments.adult_logistic.problem import Problem, logistic_regression
 from experiments.adult_logistic.releases import norms_at_the_start, rule_clip_norm, simulated_clip_norms
 from experiments.adult_logistic.scores import score
 from experiments.adult_logistic.settings import AT_START, PUBLISHED_CLIP_NORMS, VARIANTS, Settings
-from experiments.common.sized_command import ADJACENCIES
+from experiments.common.missing_cells import fit_in_parts, folder_of, ignoring, run_missing
+from experiments.common.sized_command import ADJACENCIES, KEPT_RUNS
 
 _RULE_RECORDS = 30_000  # a declared size for simulated tables, not read from the records
 
@@ -108,21 +108,21 @@ def with_clip_norm(plan: Plan, clip_norm: float) -> Plan:
     return replace(plan, releases=(replace(plan.gradients, clip_norm=clip_norm),))
 
 
-def fit(cell: Cell, plan: Plan, problem: Problem, settings: Settings) -> list[Result]:
-    """All seeds of a cell, on one data set."""
-    lanes = settings.num_seeds
-    records = tuple(np.broadcast_to(part, (lanes, *part.shape)) for part in problem.records)
-    with warnings.catch_warnings():
-        # the paper's δ is one over the number of records, which dpvi rightly calls too large
-        warnings.simplefilter("ignore", PrivacyWarning)
+def fit(
+    cell: Cell, plan: Plan, problem: Problem, settings: Settings, runs: Sequence[int], directory: Path | None = None
+) -> list[Result]:
+    """Runs number ``runs`` of a cell, on one data set."""
+    with ignoring(PrivacyWarning):  # the paper's δ is one over the number of records, which is rightly called too large
         return dpvi.fit_many(
             logistic_regression,
-            records,
+            tuple(problem.records),
             plan,
             family=dpvi.MeanField(initial_scale=settings.initial_scale),
             estimator=VARIANTS[cell.variant],
             optimizer=optax.adam(settings.learning_rate),
-            seeds=[settings.first_seed + k for k in range(lanes)],
+            seeds=[settings.first_seed + k for k in runs],
+            same_data=True,
+            directory=directory,
             progress=False,
         )
 
@@ -134,16 +134,16 @@ def run_study(
     cells: Sequence[Cell],
     content: dict[str, Any],
     keep: Callable[[dict[str, Any]], None],
+    kept_runs: Path | None = None,
 ) -> None:
     """Run the ``cells`` that ``content`` does not hold, calling ``keep`` after each."""
-    done = {(row["clipping"], row["variant"], row["epsilon"]) for row in content["cells"]}
-    for cell in cells:
-        if cell in done:
-            continue
+    size = settings.num_seeds if kept_runs is None else KEPT_RUNS
+
+    def row_of(cell: Cell) -> dict[str, Any]:
         plan = with_clip_norm(plans[cell.epsilon], content["clip_norms"][cell.clipping][cell.variant])
-        started = time.perf_counter()
-        results = fit(cell, plan, problem, settings)
-        row = cell._asdict() | {"clip_norm": plan.clip_norm, "noise_multiplier": plan.noise_multiplier}
-        row |= {"seconds": round(time.perf_counter() - started, 2)} | score(results, problem.optimum, settings)
-        content["cells"].append(row)
-        keep(content)
+        some = partial(fit, cell, plan, problem, settings)
+        results, seconds = fit_in_parts(some, range(settings.num_seeds), size, folder_of(kept_runs, cell))
+        noise = {"clip_norm": plan.clip_norm, "noise_multiplier": plan.noise_multiplier}
+        return noise | {"seconds": round(seconds, 2)} | score(results, problem.optimum, settings)
+
+    run_missing(cells, content, keep, row_of, kept_runs)

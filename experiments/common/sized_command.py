@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import jax
 
 QUICK = "quick"
+KEPT_RUNS = 10  # side by side, where runs are kept
 _LISTS = re.compile(r"\[[^\[\]{}\"]*\]")  # of numbers and truth values: one line each
 # "exact": what ε needs when one record is added or removed. "published": when one is replaced by another, as in the
 # published programs of Adult and the full-rank study; about twice the noise.
@@ -53,7 +54,7 @@ def sized_parser(
     data
         What ``--data`` finds a folder of, where the study reads a file.
     cells
-        Whether results grow cell by cell: adds ``--join``.
+        Whether results grow cell by cell, and cells may take hours: adds ``--join`` and ``--keep-runs``.
     """
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     chosen = [name for name in sizes if name != QUICK]
@@ -71,6 +72,13 @@ def sized_parser(
             nargs="*",
             metavar="FOLDER",
             help="run nothing: take the cells of these folders too, and write table and figures anew",
+        )
+        made.add_argument(
+            "--keep-runs",
+            type=Path,
+            metavar="FOLDER",
+            help=f"keep the runs of a cell under way here, {KEPT_RUNS} at a time, so that it goes on where it was "
+            "killed; takes up to a quarter of a gigabyte for a run, until the cell is done",
         )
     return made
 

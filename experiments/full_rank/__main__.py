@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = shared.noise_options(given.noise)
     content = shared.open_results(output / "results.json", _MODULE, settings, size, options, **spent)
     with shared_programs():
-        run_study(settings, plan, given.methods, content, shared.keeper(output, _said))
+        run_study(settings, plan, given.methods, content, shared.keeper(output, _said), given.keep_runs)
     shared.finish(content, output, table, _figures)
 
 

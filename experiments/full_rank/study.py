@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,8 @@ import optax
 import dpvi
 from dpvi.core.plan import Plan
 from dpvi.posterior import Result
-from experiments.common.sized_command import ADJACENCIES
+from experiments.common.missing_cells import fit_in_parts, folder_of, run_missing, timed
+from experiments.common.sized_command import ADJACENCIES, KEPT_RUNS
 from experiments.full_rank.problem import (
     Problem,
     common_start,
@@ -59,19 +60,21 @@ def check_plan(plan: Plan, settings: Settings) -> Plan:
     return plan
 
 
-def fit(problem: Problem, plan: Plan, method: str, settings: Settings) -> list[Result]:
-    """All seeds on one data set."""
-    lanes = settings.num_seeds
-    records = tuple(np.broadcast_to(part, (lanes, *part.shape)) for part in problem.records)
+def fit(
+    problem: Problem, plan: Plan, method: str, settings: Settings, runs: Sequence[int], directory: Path | None = None
+) -> list[Result]:
+    """Runs number ``runs`` on one data set."""
     return dpvi.fit_many(
         linear_regression,
-        records,
+        tuple(problem.records),
         plan,
         family=METHODS[method].family,
         estimator=METHODS[method].estimator,
         optimizer=optax.adam(settings.learning_rate),
         initial_location=common_start(problem, settings.data_seed),
-        seeds=[settings.first_seed + k for k in range(lanes)],
+        seeds=[settings.first_seed + k for k in runs],
+        same_data=True,
+        directory=directory,
         progress=False,
     )
 
@@ -98,21 +101,22 @@ def run_study(
     methods: Sequence[str],
     content: dict[str, Any],
     keep: Callable[[dict[str, Any]], None],
+    kept_runs: Path | None = None,
 ) -> None:
     """Run the cells that ``content`` does not hold, calling ``keep`` after each."""
-    done = {(row["dimension"], row["density"], row["clip_norm"], row["method"]) for row in content["cells"]}
+    size = settings.num_seeds if kept_runs is None else KEPT_RUNS
     data = cache(partial(_data, settings))
-    for cell in _cells(settings, methods):
-        if cell in done:
-            continue
+
+    def row_of(cell: Cell) -> dict[str, Any]:
         problem, ceiling = data(cell.dimension, cell.density)
-        started = time.perf_counter()
         clipped = replace(plan, releases=(replace(plan.gradients, clip_norm=cell.clip_norm),))
-        scores = [score_of(result, problem) for result in fit(problem, clipped, cell.method, settings)]
-        row = cell._asdict() | {"scores": [s for s in scores if np.isfinite(s)], "num_runs": len(scores)}
-        row |= {"nonprivate_score": ceiling, "seconds": round(time.perf_counter() - started, 2)}
-        content["cells"].append(row)
-        keep(content)
+        some = partial(fit, problem, clipped, cell.method, settings)
+        results, seconds = fit_in_parts(some, range(settings.num_seeds), size, folder_of(kept_runs, cell))
+        scores, more = timed(lambda: [score_of(result, problem) for result in results])
+        found = {"scores": [s for s in scores if np.isfinite(s)], "num_runs": len(scores)}
+        return found | {"nonprivate_score": ceiling, "seconds": round(seconds + more, 2)}
+
+    run_missing(_cells(settings, methods), content, keep, row_of, kept_runs)
 
 
 def _cells(settings: Settings, methods: Sequence[str]) -> Iterator[Cell]:

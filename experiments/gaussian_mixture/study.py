@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 import optax
 
 import dpvi
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
+from experiments.common.missing_cells import ignoring, run_missing, timed
 from experiments.gaussian_mixture.problem import (
     Problem,
     common_start,
@@ -58,41 +56,35 @@ def make_plan(cell: Cell, settings: Settings) -> dpvi.Plan:
 
 def fit(problem: Problem, plan: dpvi.Plan, estimator: str, settings: Settings) -> list[Result]:
     """All seeds side by side, on the same records and from the same start."""
-    data = np.broadcast_to(problem.train, (settings.num_seeds, *problem.train.shape))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)  # δ = 0.001 for 2,000 records, as published
+    with ignoring(PrivacyWarning):  # δ = 0.001 for 2,000 records, as published
         return dpvi.fit_many(
             model,
-            data,
+            problem.train,
             plan,
             estimator=ESTIMATORS[estimator],
             optimizer=optax.adam(settings.learning_rate),
             initial_location=common_start(settings.data_seed),
             seeds=range(settings.num_seeds),
+            same_data=True,
             progress=False,
         )
 
 
 def run_study(settings: Settings, content: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> None:
     """Run what is missing in ``content`` and hand it to ``keep`` after each cell."""
-    done = {(row["estimator"], row["sampling_rate"], row["noise_multiplier"]) for row in content["cells"]}
     problem = make_problem(settings.num_records, settings.num_test_records, settings.data_seed)
     content["references"] = reference_scores(problem)
-    for cell in cells_of(settings):
-        if cell in done:
-            continue
+
+    def row_of(cell: Cell) -> dict[str, Any]:
         plan = make_plan(cell, settings)
-        started = time.perf_counter()
-        results = fit(problem, plan, cell.estimator, settings)
-        row = cell._asdict() | {"epsilon": plan.epsilon if plan.private else None}
-        row["seconds"] = round(time.perf_counter() - started, 2)
-        row["scores"] = [_score(result, problem, settings) for result in results]
-        content["cells"].append(row)
-        keep(content)
+        results, seconds = timed(fit, problem, plan, cell.estimator, settings)
+        scores = [_score(result, problem, settings) for result in results]
+        return {"epsilon": plan.epsilon if plan.private else None, "seconds": round(seconds, 2), "scores": scores}
+
+    run_missing(cells_of(settings), content, keep, row_of)
 
 
 def _score(result: Result, problem: Problem, settings: Settings) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a thousand steps do not settle at every noise
+    with ignoring(ConvergenceWarning):  # a thousand steps do not settle at every noise
         posterior = result.posterior("last")
     return log_likelihood(posterior.sample(settings.num_draws, jax.random.key(0)), problem.test)

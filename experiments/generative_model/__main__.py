@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         CENSUS: cache(lambda: census_problem(settings, given.data)),
     }
     with shared_programs():
-        run_cells(settings, problems, cells_of(parts, settings), content, keep)
+        run_cells(settings, problems, cells_of(parts, settings), content, keep, given.keep_runs)
         run_downstream(settings, downstream_cells(parts, settings), content, keep)
         if "coverage" in parts:
             run_coverage(coverage_settings(size), content, keep)

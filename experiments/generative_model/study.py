@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from dpvi.core.plan import Plan
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
+from experiments.common.missing_cells import fit_in_parts, folder_of, ignoring, run_missing
 from experiments.generative_model.cells import Cell
 from experiments.generative_model.problem import Problem
 from experiments.generative_model.scores import score
@@ -35,13 +35,9 @@ def make_plan(epsilon: float, num_records: int, sampling_rate: float, num_steps:
         return dpvi.plan(epsilon, 1 / num_records, sampling_rate, num_steps, clip_norm=clip_norm)
 
 
-@contextmanager
-def ignored_warnings() -> Iterator[None]:
+def ignored_warnings() -> AbstractContextManager[None]:
     """Silence what the results say: δ is one over the number of records, as published, and some runs still drift."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+    return ignoring(PrivacyWarning, ConvergenceWarning)
 
 
 def location_start(problem: Problem, index: int) -> np.ndarray:
@@ -51,9 +47,20 @@ def location_start(problem: Problem, index: int) -> np.ndarray:
 
 
 def fit_side_by_side(
-    problem: Problem, records: Mapping[str, np.ndarray], plan: Plan, cell: Cell, settings: Settings, runs: Sequence[int]
+    problem: Problem,
+    records: Mapping[str, np.ndarray],
+    plan: Plan,
+    cell: Cell,
+    settings: Settings,
+    runs: Sequence[int],
+    directory: Path | None = None,
+    *,
+    same_data: bool = False,
 ) -> list[Result]:
-    """Runs number ``runs`` on ``records`` (lanes, n), all from the start that the first of them belongs to."""
+    """Runs number ``runs``, all from the start that the first of them belongs to.
+
+    ``records`` are one table (n,) for all with ``same_data``, else a table for each, (runs, n).
+    """
     with ignored_warnings():
         return dpvi.fit_many(
             problem.model,
@@ -64,17 +71,18 @@ def fit_side_by_side(
             optimizer=optax.adam(settings.learning_rate),
             initial_location=location_start(problem, runs[0] // len(runs)),
             seeds=[settings.first_seed + k for k in runs],
+            same_data=same_data,
+            directory=directory,
             progress=False,
         )
 
 
-def fit(cell: Cell, problem: Problem, settings: Settings) -> list[Result]:
-    """All starts and runs of a cell."""
+def fit(cell: Cell, problem: Problem, settings: Settings, kept_runs: Path | None = None) -> tuple[list[Result], float]:
+    """All starts and runs of a cell, the runs of a start side by side, and the seconds they took."""
     plan = make_plan(cell.epsilon, problem.num_records, settings.sampling_rate, cell.num_steps, cell.clip_norm)
-    lanes = settings.runs_per_start
-    records = {leaf: np.broadcast_to(values, (lanes, *values.shape)) for leaf, values in problem.records.items()}
-    groups = [range(start * lanes, (start + 1) * lanes) for start in range(settings.num_starts)]
-    return [run for runs in groups for run in fit_side_by_side(problem, records, plan, cell, settings, runs)]
+    some = partial(fit_side_by_side, problem, problem.records, plan, cell, settings, same_data=True)
+    size = settings.runs_per_start
+    return fit_in_parts(some, range(settings.num_starts * size), size, folder_of(kept_runs, cell))
 
 
 def run_cells(
@@ -83,18 +91,20 @@ def run_cells(
     cells: Sequence[Cell],
     content: dict[str, Any],
     keep: Keep,
+    kept_runs: Path | None = None,
 ) -> None:
     """Run the ``cells`` that ``content`` does not hold, calling ``keep`` after each."""
-    done = {tuple(row[name] for name in Cell._fields) for row in content["cells"]}
-    for cell in cells:
-        if cell in done:
-            continue
+
+    def row_of(cell: Cell) -> dict[str, Any]:
         problem = problems[cell.data]()
-        started = time.perf_counter()
-        results = fit(cell, problem, settings)
-        row = cell._asdict() | {"table": problem.name, "num_records": problem.num_records}
-        row |= {"noise_multiplier": results[0].plan.noise_multiplier}
-        row |= {"seconds": round(time.perf_counter() - started, 1)}
-        row |= score(results, str(problem.model.response), problem.optimum, settings)
-        content["cells"].append(row)
-        keep(content, f"{cell.data}, {cell.variant}, C = {cell.clip_norm:g}, σ_q = {cell.initial_scale:g}")
+        results, seconds = fit(cell, problem, settings, kept_runs)
+        row = {"table": problem.name, "num_records": problem.num_records}
+        row |= {"noise_multiplier": results[0].plan.noise_multiplier, "seconds": round(seconds, 2)}
+        return row | score(results, str(problem.model.response), problem.optimum, settings)
+
+    def keep_last(content: dict[str, Any]) -> None:
+        cell = content["cells"][-1]
+        what = f"{cell['data']}, {cell['variant']}, C = {cell['clip_norm']:g}, σ_q = {cell['initial_scale']:g}"
+        keep(content, what)
+
+    run_missing(cells, content, keep_last, row_of, kept_runs)

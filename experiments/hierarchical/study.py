@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import optax
 
 import dpvi
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
+from experiments.common.missing_cells import ignoring, run_missing, timed
 from experiments.hierarchical.problem import Problem, auc, guide, make_problem, model, plain_logistic_auc, probabilities
 from experiments.hierarchical.settings import MAIN_SIZE, NOT_PRIVATE, Settings
 
@@ -46,43 +44,35 @@ def make_plan(cell: Cell, settings: Settings) -> dpvi.Plan:
 
 def fit(problem: Problem, plan: dpvi.Plan, settings: Settings) -> list[Result]:
     """All seeds side by side, on the same records."""
-    seeds = range(settings.num_seeds)
-    data = tuple(np.broadcast_to(part, (len(seeds), *part.shape)) for part in problem.train)
     of_groups = {"characteristics": problem.characteristics}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)  # δ = 1/N, as published
+    with ignoring(PrivacyWarning):  # δ = 1/N, as published
         return dpvi.fit_many(
             partial(model, **of_groups),
-            data,
+            tuple(problem.train),
             plan,
             guide=partial(guide, **of_groups),
             optimizer=optax.adam(settings.learning_rate),
-            seeds=seeds,
+            seeds=range(settings.num_seeds),
+            same_data=True,
             progress=False,
         )
 
 
 def run_study(settings: Settings, content: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> None:
     """Run what is missing in ``content`` and hand it to ``keep`` after each cell."""
-    done = {(row["num_records"], row["epsilon"], row["num_steps"]) for row in content["cells"]}
-    for cell in cells_of(settings):
-        if cell in done:
-            continue
+
+    def row_of(cell: Cell) -> dict[str, Any]:
         problem = make_problem(cell.num_records, settings.data_seed)
         content["baselines"][str(cell.num_records)] = plain_logistic_auc(problem)
         plan = make_plan(cell, settings)
-        started = time.perf_counter()
-        results = fit(problem, plan, settings)
-        row = cell._asdict() | {"noise_multiplier": plan.noise_multiplier}
-        row["seconds"] = round(time.perf_counter() - started, 2)
-        for method in ("last", "average"):
-            row[method] = [_auc(result, method, problem) for result in results]
-        content["cells"].append(row)
-        keep(content)
+        results, seconds = timed(fit, problem, plan, settings)
+        scores = {method: [_auc(result, method, problem) for result in results] for method in ("last", "average")}
+        return {"noise_multiplier": plan.noise_multiplier, "seconds": round(seconds, 2)} | scores
+
+    run_missing(cells_of(settings), content, keep, row_of)
 
 
 def _auc(result: Result, method: str, problem: Problem) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # short trainings are part of the study
+    with ignoring(ConvergenceWarning):  # short trainings are part of the study
         parameters: Any = result.posterior(method)
     return auc(probabilities(parameters.params, problem.test, problem.characteristics), problem.test.labels)

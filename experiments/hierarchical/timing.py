@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from dpvi.privacy import PrivacyWarning
 from dpvi.train.chunk import make_chunk
 from dpvi.train.draws import make_draws
 from dpvi.train.loop import Run
+from experiments.common.missing_cells import ignoring
 from experiments.hierarchical.problem import guide, make_problem, model
 from experiments.hierarchical.settings import MAIN_SIZE, Settings
 from experiments.hierarchical.study import Cell, make_plan
@@ -35,8 +35,7 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
     problem = make_problem(MAIN_SIZE, settings.data_seed)
     plan = make_plan(Cell(MAIN_SIZE, 2.0, num_steps), settings)
     bound_model, bound_guide = (partial(part, characteristics=problem.characteristics) for part in (model, guide))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)  # δ = 1/N, as published
+    with ignoring(PrivacyWarning):  # δ = 1/N, as published
         optimizer = optax.adam(settings.learning_rate)
         ready = prepare(bound_model, tuple(problem.train), plan, guide=bound_guide, optimizer=optimizer, seed=0)
     algorithm, placed, key, _ = ready

@@ -9,7 +9,6 @@ prior in closed form.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from dpvi.mechanism.rng import root_key, streams
 from dpvi.preparation import prepare
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
+from experiments.common.missing_cells import ignoring
 from experiments.vae.network import black_and_white, guide, model, of_grey_images
 from experiments.vae.problem import Problem, network_sizes
 from experiments.vae.settings import Settings
@@ -93,8 +93,7 @@ def private(
         started = time.perf_counter()
         trace = run(records, run_streams, state)[0]
         taken = time.perf_counter() - started
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a network still learns; the loss shows it
+        with ignoring(ConvergenceWarning):  # a network still learns; the loss shows it
             averaged = make_result(algorithm, trace, structure, seed).posterior().params
         return Trained(taken, guided.parameters.constrain(jnp.asarray(trace.final)), averaged)
 

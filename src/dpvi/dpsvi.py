@@ -143,7 +143,7 @@ class DPSVI:
         ----------
         rng_key
             None takes 256 bits from the operating system. A key makes the run repeatable, for research: the guarantee
-            then says so.
+            then says so. A key must never be used twice on real records: both runs would add the same noise.
         args, kwargs
             The arguments of model and guide: all records in arrays with a common leading axis. Numbers, strings and
             None are settings. Arrays mapped from files are loaded whole; :func:`dpvi.fit` with ``guide=`` leaves

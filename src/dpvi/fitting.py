@@ -103,7 +103,8 @@ def fit(
         mechanism. See docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
-        guarantee then says so.
+        guarantee then says so. Two runs with one seed add the same noise, which their difference does not have: a
+        seed must never be used twice on real records.
     progress
         Show a bar with steps and ε. It shows nothing that saw records.
 

@@ -1,7 +1,9 @@
-"""``fit_many``: repeated studies, many data sets side by side, group after group, kept on disk if wished."""
+"""``fit_many``: repeated studies, many fits side by side, group after group, kept on disk if wished."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +15,9 @@ import optax
 from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
+from dpvi.core import validation
 from dpvi.core.plan import Plan
+from dpvi.core.trace import Trace
 from dpvi.data.records import as_records, record_structure
 from dpvi.families import Family, MeanField
 from dpvi.fitting import histograms_of, make_result, run_within_memory, start
@@ -22,15 +26,18 @@ from dpvi.mechanism.rng import Streams, root_key, streams, study_secret
 from dpvi.models.base import Model
 from dpvi.models.generative import CovariateLaw
 from dpvi.posterior.result import Result
-from dpvi.posterior.score import ScoreDriver, ScoreModel
-from dpvi.preparation import prepare
+from dpvi.posterior.score import ScoreDriver
+from dpvi.preparation import Prepared, prepare
+from dpvi.privacy.together import joint_guarantee
 from dpvi.study_folder import StudyFolder, fingerprint
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run, progress_bar
+from dpvi.train.mesh import share
 from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm, State
 
-_KEPT_GROUP = 100  # data sets after which a study with a folder is kept, unless told
+_VERSION = importlib.import_module("dpvi").__version__  # the package's own, without all that it exports
+_KEPT_GROUP = 100  # fits after which a study with a folder is kept, unless told
 
 
 def fit_many(
@@ -45,25 +52,29 @@ def fit_many(
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
+    same_data: bool = False,
     group_size: int | None = None,
     directory: str | Path | None = None,
     devices: Sequence[Any] | None = None,
     progress: bool = True,
 ) -> list[Result]:
-    """Fit many data sets of equal size side by side, for repeated studies.
+    """Fit many data sets of equal size, or one data set many times, side by side, for repeated studies.
 
     Parameters
     ----------
     data
         As for :func:`fit`, with one more leading axis: (data sets, records, …). The size of the data sets is shared
-        and known to whoever runs the study.
+        and known to whoever runs the study. With ``same_data``, exactly as for :func:`fit`.
     plan
-        One plan for all, or one per data set: data sets with equal plans run side by side, one plan after the other.
+        One plan for all, or one per fit: fits with equal plans run side by side, one plan after the other.
     seeds
-        One seed per data set, or ``None`` for keys from the operating system. A run with a seed equals :func:`fit`
-        with that seed, up to rounding.
+        One seed per fit, no two alike, or ``None`` for keys from the operating system. A run with a seed equals
+        :func:`fit` with that seed, up to rounding. A seed must never be used for two runs on real records, in one call
+        or in several: both add the same noise, and their difference has none.
+    same_data
+        Fit one data set once for every seed, or for every plan of a list. All fits read one copy of the records.
     group_size
-        How many data sets run side by side; by default all, or, with a ``directory``, 100. Smaller groups take less
+        How many fits run side by side; by default all, or, with a ``directory``, 100. Smaller groups take less
         memory; the last one is filled up with copies, which are dropped.
     directory
         A folder that keeps the results of every group as soon as it is done. The same call with the same folder, after
@@ -71,146 +82,141 @@ def fit_many(
         exactly what an uninterrupted call returns. Needs ``seeds``. A folder of another study (another plan, data,
         model, …) is refused. See docs/how-to/repeated-studies.md.
     devices
-        Devices to spread the data sets over, such as ``jax.devices()``; by default all are fitted on the default one.
+        Devices to spread the fits over, such as ``jax.devices()``; by default all run on the default one.
     progress
         Show one bar with the steps of all groups, of each plan.
 
-    Other parameters are those of :func:`fit`. Each data set is protected by its own guarantee; a person in several of
-    them is not protected by any one alone.
+    Other parameters are those of :func:`fit`.
 
     Returns
     -------
-    One :class:`~dpvi.posterior.Result` per data set.
+    One :class:`~dpvi.posterior.Result` per fit.
 
     Guarantees
     ----------
+    Each result's (ε, δ) is that of its own fit alone. Several data sets are each protected by their own; a person in
+    several of them is not protected by any one. Fits of one data set compose: k of them, published together, spend up
+    to (Σ ε, Σ δ), or the ε of one plan where all plans come from one :func:`dpvi.plan_together`
+    (:func:`dpvi.privacy.joint_guarantee`). With ``same_data`` the guarantee of every result says what all spend.
+
     A folder holds results, which may be published as they are, and fingerprints of data and seeds under a key that is
     derived from all seeds and stored nowhere. To whoever does not know the seeds they say nothing; whoever does could
     remove the noise, with or without them.
     """
-    if not isinstance(plan, Plan):
-        return _one_plan_after_the_other(
+    fits = _checked_fits(data, plan, seeds, same_data, directory)
+    plans = [plan] * len(fits.keys) if isinstance(plan, Plan) else list(plan)
+    together = _spent_together(plans) if same_data else None
+    results: dict[int, Result] = {}
+    for number, (one, members) in enumerate(_by_plan(plans).items()):
+        chosen = fits.chosen(members)
+        ready = prepare(
             model,
-            data,
-            plan,
+            chosen.records_of(0),
+            one,
+            guide=guide,
             family=family,
             estimator=estimator,
             optimizer=optimizer,
-            guide=guide,
-            initial_location=initial_location,
             covariate_law=covariate_law,
-            seeds=seeds,
-            group_size=group_size,
-            directory=directory,
-            devices=devices,
-            progress=progress,
         )
-    stacked, num_sets = _checked_data(data, seeds, directory)
-    ready = prepare(
-        model,
-        jax.tree.map(lambda leaf: leaf[0], stacked),
-        plan,
-        guide=guide,
-        family=family,
-        estimator=estimator,
-        optimizer=optimizer,
-        covariate_law=covariate_law,
-    )
-    algorithm, scores = ready.algorithm, ready.scores
-    size = _checked_size(group_size, num_sets, directory is not None)
-    mesh, lanes = lane_mesh(devices, size)
-    run = Run(algorithm, lanes=len(lanes), mesh=mesh, driven=scores is not None)
-    keys = [root_key(None if seeds is None else seeds[i]) for i in range(num_sets)]
-    study = _Study(algorithm, scores, run, len(lanes), mesh, stacked, keys, seeds, initial_location, covariate_law)
-    return study.all_results(size, None if directory is None else study.folder(Path(directory)), progress)
+        size = _checked_size(group_size, len(members), directory is not None)
+        mesh, lanes = lane_mesh(devices, size)
+        driven = ready.scores is not None
+        run = Run(ready.algorithm, lanes=len(lanes), mesh=mesh, driven=driven, same_records=same_data)
+        study = _Study(ready, run, len(lanes), mesh, chosen, initial_location, covariate_law, together)
+        folder = None
+        if directory is not None:
+            path = Path(directory)
+            folder = study.folder(path if isinstance(plan, Plan) else path / f"plan-{number}", size)
+        results |= dict(zip(members, study.all_results(size, folder, progress), strict=True))
+    return [results[index] for index in range(len(plans))]
 
 
-def _one_plan_after_the_other(
-    model: Any,
-    data: Any,
-    plans: Sequence[Plan],
-    *,
-    seeds: Sequence[int] | None,
-    directory: str | Path | None,
-    **options: Any,
-) -> list[Result]:
-    """``fit_many`` for the data sets of each plan, in a folder of its own; results in the order of the data sets."""
-    stacked, num_sets = _checked_data(data, seeds, directory)
-    if len(plans) != num_sets or not all(isinstance(plan, Plan) for plan in plans):
-        raise ValueError(f"plan must be a dpvi.Plan, or a list of one per data set: expected {num_sets}.")
-    distinct = [plan for index, plan in enumerate(plans) if plan not in plans[:index]]
-    results: dict[int, Result] = {}
-    for number, plan in enumerate(distinct):
-        members = [index for index in range(num_sets) if plans[index] == plan]
-        fitted = fit_many(
-            model,
-            jax.tree.map(lambda leaf, chosen=np.array(members): leaf[chosen], stacked),
-            plan,
-            seeds=None if seeds is None else [seeds[index] for index in members],
-            directory=None if directory is None else Path(directory) / f"plan-{number}",
-            **options,
-        )
-        results |= dict(zip(members, fitted, strict=True))
-    return [results[index] for index in range(num_sets)]
+class _Fits(NamedTuple):
+    """The records, keys and seeds of some fits."""
+
+    records: Any  # (fits, records, …), or (records, …) that all fits read
+    same_data: bool
+    keys: list[jax.Array]
+    seeds: list[int] | None
+
+    def records_of(self, number: int) -> Any:
+        return self.records if self.same_data else jax.tree.map(lambda leaf: leaf[number], self.records)
+
+    def chosen(self, numbers: Sequence[int]) -> _Fits:
+        """Those with these numbers, in this order."""
+        if list(numbers) == list(range(len(self.keys))):
+            return self  # and no copy of the records
+        records = self.records
+        if not self.same_data:
+            records = jax.tree.map(lambda leaf: leaf[np.array(numbers)], records)
+        seeds = None if self.seeds is None else [self.seeds[k] for k in numbers]
+        return _Fits(records, self.same_data, [self.keys[k] for k in numbers], seeds)
 
 
 class _Study(NamedTuple):
-    """Everything that fits a group of data sets."""
+    """Everything that fits a group of data sets under one plan."""
 
-    algorithm: Algorithm
-    scores: ScoreModel | None
+    ready: Prepared
     run: Run
     num_lanes: int  # of every group
     mesh: Mesh | None
-    stacked: Any
-    keys: list[jax.Array]
-    seeds: Sequence[int] | None
+    fits: _Fits
     initial_location: Any
     covariate_law: CovariateLaw | None
+    together: str | None  # what all fits of the same records spend
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.ready.algorithm
 
     @property
     def programs(self) -> dict[str, Any]:
         """What a file does not hold of a result."""
-        return {"family": self.algorithm.family, "model": self.algorithm.model, "scores": self.scores}
+        return {"family": self.algorithm.family, "model": self.algorithm.model, "scores": self.ready.scores}
 
     def arguments(self, lanes: Sequence[int]) -> tuple[Any, Streams, State]:
-        """Records, streams and first states of some data sets, where they run."""
-        by_lane = [streams(self.keys[i]) for i in lanes]
+        """Records, streams and first states of some fits, where they run."""
+        chosen, mesh = self.fits.chosen(lanes), self.mesh
+        by_lane = [streams(key) for key in chosen.keys]
         locations = [start(self.algorithm, self.initial_location, of_lane) for of_lane in by_lane]
         state = jax.vmap(self.algorithm.initial)(jnp.asarray(np.stack(locations)))
-        whole = list(lanes) == list(range(len(self.keys)))
-        records = self.stacked if whole else jax.tree.map(lambda leaf: leaf[np.array(lanes)], self.stacked)
-        return spread_lanes(self.mesh, (records, Streams(*map(_stacked_keys, zip(*by_lane, strict=True))), state))
+        of_lanes = Streams(*map(_stacked_keys, zip(*by_lane, strict=True)))
+        if mesh is None or not chosen.same_data:
+            return spread_lanes(mesh, (chosen.records, of_lanes, state))
+        return share(mesh, chosen.records), *spread_lanes(mesh, (of_lanes, state))
 
     def fit(self, members: Sequence[int], bar: tqdm) -> list[Result]:
-        """Results of the data sets ``members``; copies of the last one fill up the lanes."""
+        """Results of the fits ``members``; copies of the last one fill up the lanes."""
+        fits, scores = self.fits, self.ready.scores
         lanes, counts = self._filled(members), dict.fromkeys(members)
         if self.algorithm.plan.covariates is not None:
-            counts = {i: histograms_of(self.algorithm, [self._records(i)], self.keys[i]) for i in members}
+            counts = {i: histograms_of(self.algorithm, [fits.records_of(i)], fits.keys[i]) for i in members}
         driver = None
-        if self.scores is not None:
-            driver = ScoreDriver(self.scores, populations=[self.scores.population(counts[i]) for i in lanes])
-        remedy, structure = "give fit_many a smaller group_size", record_structure(self._records(0))
+        if scores is not None:
+            driver = ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
+        remedy = "give fit_many a smaller group_size"
         traces = run_within_memory(remedy, self.run, *self.arguments(lanes), driver=driver, progress=bar)
         return [
-            make_result(
-                self.algorithm,
-                trace._replace(histograms=counts[i]),
-                structure,
-                None if self.seeds is None else self.seeds[i],
-                self.scores,
-            )
-            for i, trace in zip(members, traces, strict=False)
+            self._result(i, trace._replace(histograms=counts[i])) for i, trace in zip(members, traces, strict=False)
         ]
 
+    def _result(self, number: int, trace: Trace) -> Result:
+        seed = None if self.fits.seeds is None else self.fits.seeds[number]
+        structure = record_structure(self.fits.records_of(0))
+        result = make_result(self.algorithm, trace, structure, seed, self.ready.scores)
+        if self.together is None or not result.plan.private:
+            return result
+        return dataclasses.replace(result, guarantee=result.guarantee.assuming(self.together))
+
     def all_results(self, group_size: int, folder: StudyFolder | None, progress: bool) -> list[Result]:
-        """Results of all data sets, group after group; those that ``folder`` keeps are read."""
-        plan, num_sets = self.algorithm.plan, len(self.keys)
-        groups = [range(begin, min(begin + group_size, num_sets)) for begin in range(0, num_sets, group_size)]
+        """Results of all fits, group after group; those that ``folder`` keeps are read."""
+        plan, num_fits = self.algorithm.plan, len(self.fits.keys)
+        groups = [range(begin, min(begin + group_size, num_fits)) for begin in range(0, num_fits, group_size)]
         results: list[Result] = []
         with progress_bar(plan, progress, len(groups)) as bar:
             for number, members in enumerate(groups):
-                kept = None if folder is None else folder.group(number, len(members))
+                kept = None if folder is None else folder.group(number, len(members), plan)
                 if kept is not None:
                     bar.update(plan.num_steps)
                     results += [Result(**{**each, **self.programs}) for each in kept]
@@ -221,30 +227,30 @@ class _Study(NamedTuple):
                 results += fitted
         return results
 
-    def folder(self, path: Path) -> StudyFolder:
+    def folder(self, path: Path, group_size: int) -> StudyFolder:
         """Where groups are kept, once what is there is known to be of this study."""
-        algorithm, secret = self.algorithm, study_secret(self.keys)
+        algorithm, secret = self.algorithm, study_secret(self.fits.keys)
         records, of_lanes, state = self.arguments(self._filled([0]))
         settings = {
             "plan": algorithm.plan.to_dict(),
-            "number of data sets": len(self.keys),
-            "group_size": self.num_lanes,
+            "number of data sets": len(self.fits.keys),
+            "same_data": self.fits.same_data,
+            "all fits of the same records": self.together,
+            "group_size": group_size,
             "devices": 1 if self.mesh is None else self.mesh.size,
             "precision": jnp.zeros(()).dtype.name,
             "version of jax": jax.__version__,
+            "version of dpvi": _VERSION,
         }
         law = [] if self.covariate_law is None else jax.tree.leaves(self.covariate_law(jax.random.key(0), 16))
         contents = {
             "seeds": [],
-            "data": jax.tree.leaves(self.stacked),
+            "data": jax.tree.leaves(self.fits.records),
             "initial_location": [state.xi],
             "covariate_law": law,
             "model, estimator, family or optimizer": [self.run.program(records, of_lanes, state)],
         }
         return StudyFolder(path, settings, {name: fingerprint(secret, name, part) for name, part in contents.items()})
-
-    def _records(self, number: int) -> Any:
-        return jax.tree.map(lambda leaf: leaf[number], self.stacked)
 
     def _filled(self, members: Sequence[int]) -> list[int]:
         return [*members, *[members[-1]] * (self.num_lanes - len(members))]
@@ -256,30 +262,95 @@ def _stacked_keys(keys: Sequence[jax.Array]) -> jax.Array:
     return jax.random.wrap_key_data(jnp.asarray(words), impl=jax.random.key_impl(keys[0]))
 
 
-def _checked_data(data: Any, seeds: Sequence[int] | None, directory: str | Path | None) -> tuple[Any, int]:
+def _by_plan(plans: Sequence[Plan]) -> dict[Plan, list[int]]:
+    """Which fits follow each plan."""
+    members: dict[Plan, list[int]] = {}
+    for number, plan in enumerate(plans):
+        members.setdefault(plan, []).append(number)
+    return members
+
+
+def _spent_together(plans: Sequence[Plan]) -> str | None:
+    """What the guarantee of one of several fits of the same records has to say of the others."""
+    if len(plans) < 2:
+        return None
+    joint = joint_guarantee(plans, [plan.guarantee for plan in plans])
+    these = f"This is one of {len(plans)} fits of the same records"
+    if not joint.private:
+        return f"{these}, not all of them private: published with those that are not, it protects nobody."
+    return f"{these}; all of them together spend ε = {joint.epsilon:.6g} at δ = {joint.delta:.3g}."
+
+
+def _checked_fits(
+    data: Any, plan: Any, seeds: Sequence[int] | None, same_data: bool, directory: str | Path | None
+) -> _Fits:
+    """Records, keys and seeds of all fits, once their numbers are known to agree."""
     if several():
         raise ValueError(
-            "fit_many fits independent data sets, which need no connection: start processes without jax.distributed, "
-            "each with its own share of the data sets."
+            "fit_many makes independent fits, which need no connection: start processes without jax.distributed, "
+            "each with its own share of the fits."
         )
-    stacked, num_sets = as_records(data)
-    if any(leaf.ndim < 2 for leaf in jax.tree.leaves(stacked)):
-        raise ValueError("fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one.")
-    if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_sets):
-        raise ValueError(f"seeds must hold one number per data set: expected {num_sets}.")
+    _check_plans(plan)
+    records, length = as_records(data)
+    if same_data:
+        num_fits, each = _asked_for(plan, seeds), "fit"
+    else:
+        num_fits, each = length, "data set"
+        if any(leaf.ndim < 2 for leaf in jax.tree.leaves(records)):
+            raise ValueError(
+                "fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one. To fit one "
+                "data set many times, pass same_data=True."
+            )
+    if not isinstance(plan, Plan) and len(plan) != num_fits:
+        raise ValueError(f"plan must be one plan, or a list of one per {each}: expected {num_fits}.")
+    if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_fits):
+        raise ValueError(f"seeds must hold one number per {each}: expected {num_fits}.")
     if seeds is None and directory is not None:
         raise ValueError(
             "A study that can be taken up again needs seeds: without them its keys would have to be stored, and "
-            "whoever reads them can remove the noise. Pass seeds=, one number per data set, or leave out directory=."
+            "whoever reads them can remove the noise. Pass seeds=, one number per fit, or leave out directory=."
         )
-    return stacked, num_sets
+    keys = [root_key(seed) for seed in ([None] * num_fits if seeds is None else seeds)]
+    if seeds is None:
+        return _Fits(records, same_data, keys, None)
+    _check_different(seeds)
+    return _Fits(records, same_data, keys, list(seeds))
 
 
-def _checked_size(group_size: Any, num_sets: int, kept: bool) -> int:
+def _check_plans(plan: Any) -> None:
+    if isinstance(plan, Plan):
+        return
+    if not isinstance(plan, Sequence) or not all(isinstance(one, Plan) for one in plan):
+        raise TypeError(
+            "plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), or be a list of such plans, one per data "
+            f"set; got {type(plan).__name__}."
+        )
+
+
+def _asked_for(plan: Plan | Sequence[Plan], seeds: Any) -> int:
+    """How many fits of one data set."""
+    counted = seeds if isinstance(plan, Plan) else plan
+    if not hasattr(counted, "__len__") or len(counted) == 0:
+        raise ValueError(
+            "same_data=True fits one data set once for every seed or for every plan, and there is none: pass seeds=, "
+            "or a list of plans such as [plan] * 10, for keys from the operating system."
+        )
+    return len(counted)
+
+
+def _check_different(seeds: Sequence[int]) -> None:
+    """Refuse a seed that stands there twice; a message with its value would give noise away."""
+    first: dict[int, int] = {}
+    for position, seed in enumerate(seeds):
+        if first.setdefault(int(seed), position) != position:
+            raise ValueError(
+                f"seeds must all differ, but numbers {first[int(seed)]} and {position} (from 0) are the same. Two runs "
+                "with one seed draw the same records and add the same noise, so that the difference of what they "
+                "release has no noise left and no guarantee holds. Pass a seed of its own for every run."
+            )
+
+
+def _checked_size(group_size: Any, num_fits: int, kept: bool) -> int:
     if group_size is None:
-        return min(num_sets, _KEPT_GROUP) if kept else num_sets
-    if isinstance(group_size, bool) or not isinstance(group_size, (int, np.integer)):
-        raise TypeError(f"group_size must be a whole number or None, got {group_size!r}.")
-    if group_size < 1:
-        raise ValueError(f"group_size must be at least 1, got {group_size!r}.")
-    return min(int(group_size), num_sets)
+        return min(num_fits, _KEPT_GROUP) if kept else num_fits
+    return min(validation.whole_number("group_size", group_size, kinds=(int, np.integer)), num_fits)

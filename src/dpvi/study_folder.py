@@ -1,7 +1,8 @@
 """A folder that keeps a study group by group: result files, and what tells one study from another.
 
-``study.json`` says of which study the folder is. A group is a folder of result files, made under another name and then
-renamed: it is there as a whole or not at all.
+``study.json`` says of which study the folder is. A group is a folder of result files, made under a name that nobody
+else uses, brought to the disk and then renamed: it is there as a whole or not at all, even where the power fails. What
+a killed process leaves behind, under names that end in ``.partial``, is in nobody's way and can be removed.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import hmac
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dpvi.core.plan import Plan
 from dpvi.posterior import storage
 from dpvi.posterior.result import Result
 
@@ -65,31 +68,44 @@ class StudyFolder:
         if file.exists():
             self._require_same(file, content)
             return
-        if any(path.iterdir()):
+        if not all(_unfinished(each, file.name) for each in path.iterdir()):
             raise ValueError(f"{path} is not empty and not the folder of a study; give fit_many a folder of its own.")
-        temporary = path / "study.json.partial"
+        temporary = _own_name(file)
         temporary.write_text(json.dumps(content, indent=2) + "\n")
+        _to_disk(temporary)
         os.replace(temporary, file)
+        _to_disk(path)
 
-    def group(self, number: int, size: int) -> list[dict[str, Any]] | None:
-        """The fields of the results of group ``number``; ``None`` where it is not there yet."""
+    def group(self, number: int, size: int, plan: Plan) -> list[dict[str, Any]] | None:
+        """The fields of the ``size`` results of group ``number``, all of ``plan``; ``None`` where it is not there."""
         folder = self._folder(number)
         if not folder.exists():
             return None
         if sorted(each.name for each in folder.iterdir()) != [_file(k) for k in range(size)]:
             raise ValueError(f"{folder} was changed: expected {size} results. Remove it to fit this group again.")
-        return [storage.load(folder / _file(k)) for k in range(size)]
+        found = [storage.load(folder / _file(k)) for k in range(size)]
+        if any(each["plan"] != plan for each in found):
+            raise ValueError(
+                f"{folder} was changed: it has results of another plan. Remove it to fit this group again."
+            )
+        return found
 
     def keep(self, number: int, results: Sequence[Result]) -> None:
-        """Write a group, whole or not at all."""
+        """Write a group, whole or not at all; one that another process has kept meanwhile holds the same, and stays."""
         folder = self._folder(number)
-        temporary = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+        temporary = _own_name(folder)
+        temporary.mkdir()
         try:
-            temporary.mkdir()
             for k, result in enumerate(results):
                 result.save(temporary / _file(k))
-            if not folder.exists():  # otherwise another process took up the same study, and made the same results
+                _to_disk(temporary / _file(k))
+            _to_disk(temporary)
+            try:
                 os.rename(temporary, folder)
+            except OSError:  # the other process was here first
+                if not folder.is_dir():
+                    raise
+            _to_disk(self.path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -118,6 +134,27 @@ class StudyFolder:
 
 def _different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     return [name for name in wanted if name not in found or found[name] != wanted[name]]
+
+
+def _own_name(path: Path) -> Path:
+    """Where ``path`` is made; process numbers would not do, for every container counts its own."""
+    return path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+
+
+def _unfinished(path: Path, name: str) -> bool:
+    """Whether ``path`` is what a process left that was killed while it wrote ``name``."""
+    return path.name.startswith(f"{name}.") and path.name.endswith(".partial")
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file, or the list of names of a folder, is on the disk and not in memory alone."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows opens no folders
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _file(k: int) -> str:

@@ -30,14 +30,19 @@ def assert_same_iterates(written, trace):
 
 def test_four_devices_release_what_one_does(alone, tmp_path):
     cases = {"run": CASE, "mapped": {**CASE, "mapped": True}, "sets": {**CASE, "num_steps": 12, "sets": 13}}
+    cases["same"] = {**CASE, "num_steps": 12, "sets": 5, "same_data": True}
     (ended,) = launch(tmp_path, {"devices": 4, "rows": [0, NUM_RECORDS], "cases": cases})
     assert ended.code == 0, ended.errors
     assert_same_iterates(ended.written["run"], alone)
     assert_same_iterates(ended.written["mapped"], alone)
     third = many_records().reshape(13, 31, 2)[2]
     with jax.enable_x64(True):
-        of_set = dpvi.fit(location_model(), third, private_plan(12, 0.1), seed=2, progress=False).trace
+        of_set, of_all = (
+            dpvi.fit(location_model(), records, private_plan(12, 0.1), seed=2, progress=False).trace
+            for records in (third, many_records())
+        )
     np.testing.assert_allclose(ended.written["sets"]["noisy_sums"][2], of_set.noisy_sums, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(ended.written["same"]["noisy_sums"][2], of_all.noisy_sums, rtol=1e-12, atol=1e-12)
 
 
 def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone, tmp_path):

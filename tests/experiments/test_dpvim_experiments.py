@@ -28,6 +28,7 @@ from experiments.adult_logistic.settings import AT_START, SIZES, VARIANTS
 from experiments.adult_logistic.study import load_facts, load_plans, make_plans, save_plans, with_clip_norm
 from experiments.full_rank import __main__ as full_rank_command
 from experiments.full_rank import settings as full_rank_settings
+from experiments.full_rank import study as full_rank_study
 from experiments.full_rank.problem import covariance_factor, make_problem, nonprivate_score, predictive_score
 from experiments.full_rank.report import difference
 from experiments.full_rank.study import fit, make_plan, score_of
@@ -217,7 +218,7 @@ def test_the_predictive_score_is_a_mean_of_normal_densities_and_the_ceiling_is_c
 def test_scores_read_the_weights_and_the_noise_where_the_model_has_them():
     settings = replace(full_rank_settings.SIZES["quick"], num_steps=4)
     problem = make_problem(4, 0.8, 300, seed=2)
-    result = fit(problem, make_plan(settings), "low_rank", settings)[0]
+    result = fit(problem, make_plan(settings), "low_rank", settings, [0])[0]
     assert [(site.name, site.offset) for site in result.sites] == [("weights", 0), ("sd", 5)]
     draws = result.posterior("last").sample(4000, jax.random.key(1))
     weights, sd = np.asarray(draws["weights"]), np.asarray(draws["sd"])
@@ -279,6 +280,37 @@ def test_the_full_rank_command_writes_its_files(tmp_path, monkeypatch):
     joined = tmp_path / "joined"
     full_rank_command.main(["--quick", "--output", str(joined), "--join", str(tmp_path)])
     assert check_files(joined, {"predictive.png"}) == content
+
+
+def test_a_killed_cell_goes_on_with_the_runs_it_has(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    quick = replace(full_rank_settings.SIZES["quick"], num_steps=20, num_records=200)
+    monkeypatch.setitem(full_rank_settings.SIZES, "quick", quick)
+    monkeypatch.setattr(full_rank_study, "KEPT_RUNS", 1)
+    asked, kept = [], tmp_path / "kept"
+
+    def killed(problem, plan, method, settings, runs, directory):
+        asked.append(list(runs))
+        if asked == [[0], [1]]:
+            raise KeyboardInterrupt
+        return fit(problem, plan, method, settings, runs, directory)
+
+    monkeypatch.setattr(full_rank_study, "fit", killed)
+    arguments = ["--quick", "--methods", "aligned", "--output", str(tmp_path / "results")]
+    with pytest.raises(KeyboardInterrupt):
+        full_rank_command.main([*arguments, "--keep-runs", str(kept)])
+    [run] = kept.rglob("*.npz")
+    written = run.stat().st_mtime_ns
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # look at what is there before it goes
+    full_rank_command.main([*arguments, "--keep-runs", str(kept)])
+    monkeypatch.undo()
+    assert run.stat().st_mtime_ns == written, "the run that was there must not be written again"
+    assert len(list(kept.rglob("*.npz"))) == 2
+    [row] = json.loads((tmp_path / "results" / "results.json").read_text())["cells"]
+    problem = make_problem(4, 0.8, 200, quick.data_seed)
+    plan = with_clip_norm(make_plan(quick), row["clip_norm"])
+    expected = [score_of(result, problem) for result in fit(problem, plan, "aligned", quick, [0, 1])]
+    np.testing.assert_allclose(row["scores"], expected, rtol=1e-4)
 
 
 def test_the_gradient_scales_command_sees_what_the_paper_sees(tmp_path, monkeypatch):

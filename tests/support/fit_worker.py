@@ -57,10 +57,11 @@ def main(options: dict[str, Any]) -> None:
     for name, case in options["cases"].items():
         output = f"{options['output']}-{name}"
         if "sets" in case:
-            stacked = many_records().reshape(case["sets"], -1, 2)
+            same = case.get("same_data", False)
+            data = many_records() if same else many_records().reshape(case["sets"], -1, 2)
             plan = private_plan(case["num_steps"], case["sampling_rate"])
             options_of_all = {"seeds": range(case["sets"]), "progress": False, "devices": jax.devices()}
-            results = dpvi.fit_many(location_model(), stacked, plan, **options_of_all)
+            results = dpvi.fit_many(location_model(), data, plan, same_data=same, **options_of_all)
             np.savez(f"{output}.npz", noisy_sums=np.stack([result.trace.noisy_sums for result in results]))
             continue
         records = many_records()[slice(*options["rows"])]

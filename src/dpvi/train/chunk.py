@@ -216,20 +216,25 @@ def _put(rows: jax.Array, row: jax.Array, index: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_index_in_dim(rows, row, index, axis=0)
 
 
-def side_by_side(chunk: Callable[..., Ran], algorithm: Algorithm) -> Callable[..., Ran]:
-    """The chunk of :func:`make_chunk` for several runs; ``base``, ``start`` and ``stop`` are the same for all lanes."""
-    abreast = jax.vmap(chunk, (0, 0, 0, 0, None, 0, None, None))
+def side_by_side(chunk: Callable[..., Ran], algorithm: Algorithm, same_records: bool = False) -> Callable[..., Ran]:
+    """The chunk of :func:`make_chunk` for several runs; ``base``, ``start`` and ``stop`` are the same for all lanes.
+
+    With ``same_records`` so are records, which then have no axis of lanes: all lanes read one copy.
+    """
+    abreast = jax.vmap(chunk, (0, None if same_records else 0, 0, 0, None, 0, None, None))
 
     def run(
         state: State, records: Any, streams: Streams, draws: Draws, base: Any, query: Any, start: Any, stop: Any
     ) -> Ran:
-        def part(state: State, records: Any, streams: Streams, draws: Draws, query: Any) -> Ran:
-            return abreast(state, records, streams, draws, base, query, start, stop)
+        def part(state: State, streams: Streams, draws: Draws, query: Any, own: Any) -> Ran:
+            return abreast(state, records if same_records else own, streams, draws, base, query, start, stop)
 
-        of_record = sum(leaf.dtype.itemsize * math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(records))
+        axes = 1 if same_records else 2  # of lanes and records
+        of_record = sum(leaf.dtype.itemsize * math.prod(leaf.shape[axes:]) for leaf in jax.tree.leaves(records))
         of_release = 4 * state.xi.dtype.itemsize * sizes_of(algorithm).release  # formed, squared, scaled and added
         bytes_per_lane = algorithm.slots * (of_record + of_release)
-        return in_parts(part, (state, records, streams, draws, query), bytes_per_lane, _BATCH_BYTES)
+        lanes = (state, streams, draws, query, None if same_records else records)
+        return in_parts(part, lanes, bytes_per_lane, _BATCH_BYTES)
 
     return run
 

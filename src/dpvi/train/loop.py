@@ -34,11 +34,17 @@ class Run:
     On a mesh, ``algorithm.shards`` says who holds what, and records come from
     :func:`~dpvi.data.sharding.place_rows`. Where the mesh spans processes, each of them makes the same calls and
     returns the same traces. Lanes on a mesh are spread over it whole, as many on every device. A run with a driver
-    (``driven``) keeps every step, for the driver is told the mean over all that it asked for.
+    (``driven``) keeps every step, for the driver is told the mean over all that it asked for. Lanes have records of
+    their own, or, with ``same_records``, read one set of them.
     """
 
     def __init__(
-        self, algorithm: Algorithm, lanes: int | None = None, mesh: Mesh | None = None, driven: bool = False
+        self,
+        algorithm: Algorithm,
+        lanes: int | None = None,
+        mesh: Mesh | None = None,
+        driven: bool = False,
+        same_records: bool = False,
     ) -> None:
         self.algorithm = algorithm
         self.lanes = lanes
@@ -57,9 +63,11 @@ class Run:
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
         if lanes is not None:
-            chunks = {careful: side_by_side(chunk, algorithm) for careful, chunk in chunks.items()}
+            chunks = {careful: side_by_side(chunk, algorithm, same_records) for careful, chunk in chunks.items()}
         if mesh is not None and lanes is not None:
-            apart = {careful: lanes_apart(chunk, make_draws(*drawn), mesh) for careful, chunk in chunks.items()}
+            apart = {
+                careful: lanes_apart(chunk, make_draws(*drawn), mesh, same_records) for careful, chunk in chunks.items()
+            }
             chunks = {careful: chunk for careful, (chunk, _) in apart.items()}
             self._draw = jax.jit(apart[False][1])
         elif mesh is not None:

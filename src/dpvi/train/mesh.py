@@ -31,7 +31,7 @@ def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
     return jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
 
 
-def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh) -> tuple[Callable, Callable]:
+def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh, same_records: bool = False) -> tuple[Callable, Callable]:
     """A chunk and its draws for runs side by side, as many on every device; devices have nothing to say to each other.
 
     Parameters
@@ -40,10 +40,12 @@ def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh) -> tuple[Callable, 
         Of all lanes, from :func:`~dpvi.train.chunk.side_by_side`.
     draw
         From :func:`~dpvi.train.draws.make_draws`.
+    same_records
+        Every device has a copy of the one set of records that all lanes read.
     """
     own, everywhere = P(AXIS), P()
     # state, records, streams, draws, base, query, start, stop
-    inputs = (own, own, own, own, everywhere, own, everywhere, everywhere)
+    inputs = (own, everywhere if same_records else own, own, own, everywhere, own, everywhere, everywhere)
     return (
         jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=own, check_vma=False),
         jax.shard_map(draw, mesh=mesh, in_specs=(own, everywhere), out_specs=own, check_vma=False),
