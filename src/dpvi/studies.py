@@ -248,7 +248,7 @@ class _Study(NamedTuple):
             "data": jax.tree.leaves(self.fits.records),
             "initial_location": [state.xi],
             "covariate_law": law,
-            "model, estimator, family or optimizer": [self.run.program(records, of_lanes, state)],
+            "model, estimator, family or optimizer": [self.run.lowered(records, of_lanes, state).as_text()],
         }
         return StudyFolder(path, settings, {name: fingerprint(secret, name, part) for name, part in contents.items()})
 

@@ -64,9 +64,7 @@ def test_no_step_waits_for_another_thread(monkeypatch):
         algorithm = algorithm_of()
         run, draws = Run(algorithm), streams(root_key(0))
         records, state = jnp.zeros((NUM_RECORDS, DIMENSION)), algorithm.initial(jnp.zeros(DIMENSION))
-        with jax.enable_x64(True):
-            drawn, _ = jax.eval_shape(run._draw, draws, np.arange(run.layout.chunk_length, dtype=np.uint32))
-        program = run._chunks[False].lower(state, records, draws, drawn, 0, None, 0, 1).compile().as_text()
+        program = run.lowered(records, draws, state).compile().as_text()
         return re.findall(r"outer_dimension_partitions", program)
 
     assert not cut()

@@ -69,12 +69,16 @@ class Run:
                 careful: lanes_apart(chunk, make_draws(*drawn), mesh, same_records) for careful, chunk in chunks.items()
             }
             chunks = {careful: chunk for careful, (chunk, _) in apart.items()}
-            self._draw = jax.jit(apart[False][1])
+            drawing = apart[False][1]
+            self._draw = jax.jit(drawing)
         elif mesh is not None:
             chunks = {careful: on_every_device(chunk, mesh) for careful, chunk in chunks.items()}
-            self._draw = jax.jit(make_draws(*drawn, algorithm.shards))
+            drawing = make_draws(*drawn, algorithm.shards)
+            self._draw = jax.jit(drawing)
         else:
+            drawing = make_draws(*drawn)
             self._draw = compiled_draws(*drawn)
+        self._drawing = drawing  # what `_draw` computes, for whoever asks for its shapes
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._whole = {careful: jax.jit(self._without_bounds(chunk)) for careful, chunk in chunks.items()}
         self._must_be_careful = False
@@ -169,12 +173,9 @@ class Run:
         Calls find what is compiled here: the cache of a program is filled by ``lower(...).compile()``, too.
         """
         with jax.enable_x64(True):
-            steps = np.arange(self.layout.chunk_length, dtype=np.uint32)
-            lowered = draw.lowered(streams, steps)
-            draws, _ = jax.eval_shape(draw, streams, steps)
+            lowered = draw.lowered(streams, np.arange(self.layout.chunk_length, dtype=np.uint32))
         if moving and self.algorithm.feed is None and on_host():
-            arguments = (state, records, streams, draws, 0, None, 0, 1)
-            lowered += [self._chunks[careful].lower(*arguments) for careful in self._expected_programs()]
+            lowered += [self.lowered(records, streams, state, careful) for careful in self._expected_programs()]
         with ThreadPoolExecutor(len(lowered)) as pool:
             list(pool.map(jax.stages.Lowered.compile, lowered))
 
@@ -186,11 +187,12 @@ class Run:
         quick, careful = larger * self.layout.chunk_length < 3, larger * self.layout.num_steps > 1
         return [program for program, expected in ((False, quick), (True, careful)) if expected]
 
-    def program(self, records: Any, streams: Streams, state: State) -> str:
-        """What is compiled for a chunk of steps, as text: sizes, model, estimator and optimiser are in it."""
+    def lowered(self, records: Any, streams: Streams, state: State, careful: bool = False) -> jax.stages.Lowered:
+        """What is compiled for a chunk of steps: sizes, model, estimator and optimiser are in it."""
         with jax.enable_x64(True):
-            draws, _ = jax.eval_shape(self._draw, streams, np.arange(self.layout.chunk_length, dtype=np.uint32))
-        return self._chunks[False].lower(state, records, streams, draws, 0, None, 0, 1).as_text()
+            steps = np.arange(self.layout.chunk_length, dtype=np.uint32)
+            draws, _ = jax.eval_shape(self._drawing, streams, steps)
+        return self._chunks[careful].lower(state, records, streams, draws, 0, None, 0, 1)
 
     def _without_bounds(self, chunk: Callable[..., Ran]) -> Callable[..., Ran]:
         def whole(*arguments: Any) -> Ran:
