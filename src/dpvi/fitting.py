@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from dpvi.core.validation import ConvergenceWarning
 from dpvi.data.records import structure_of
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
+from dpvi.gradients.base import describe
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import Streams, histogram_stream, streams
 from dpvi.models.base import Model
@@ -225,15 +225,9 @@ def make_result(
         guarantee=guarantee,
         trace=trace,
         family=algorithm.family,
-        estimator=_describe(algorithm.estimator),
+        estimator=describe(algorithm.estimator),
         sites=getattr(algorithm.model, "sites", ()),
         structure=structure,
         model=algorithm.model,
         scores=scores,
     )
-
-
-def _describe(estimator: Any) -> dict[str, Any]:
-    """Name and settings, as they are stored with a result."""
-    settings = dataclasses.asdict(estimator).items()
-    return {"name": type(estimator).__name__} | {k: list(v) if isinstance(v, tuple) else v for k, v in settings}

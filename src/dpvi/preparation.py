@@ -20,8 +20,9 @@ from dpvi.data.sharding import make_shards
 from dpvi.families import Family, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
+from dpvi.gradients.base import describe
 from dpvi.gradients.ghost import uses_ghost_clipping
-from dpvi.gradients.ghost.microbatch import check_microbatch_size
+from dpvi.gradients.ghost.microbatch import checked_microbatch_size
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.mechanism.compiler_check import check_compiler
@@ -33,6 +34,7 @@ from dpvi.models.generative import CovariateLaw
 from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
+from dpvi.posterior.storage import check_storable
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
 from dpvi.train.hosts import from_first, ready_together, require_same
 from dpvi.train.placement import Placed, Rows, as_source, bring_in, described, place, shard_lengths
@@ -84,16 +86,16 @@ def prepare(
     with ready_together():
         check_compiler()
         _check_settings(plan, family, estimator, optimizer)
-        check_microbatch_size(microbatch_size)
+        microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
         data = as_source(data)
         structure = structure_of(described(data))
-        structure_to_dict(structure)  # what could not be saved later is refused before anything is spent
         if guide is None:
             chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law)
         else:
             chosen = _with_guide(model, guide, data, plan, estimator)
+        check_storable(plan, chosen.family, describe(chosen.estimator), getattr(chosen.model, "sites", ()), structure)
         release_layers(plan.clipping, chosen.model, chosen.family, chosen.estimator)
         if optimizer is None:
             schedule = None if chosen.scores is None else plan.schedule

@@ -88,7 +88,7 @@ class Posterior:
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
-        count = validation.whole_number("num_samples", num_samples, kinds=(int, np.integer))
+        count = validation.whole_number("num_samples", num_samples)
         return self.distribution.sample(given_or_fresh_key(key), count)
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:

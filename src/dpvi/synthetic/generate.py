@@ -118,7 +118,7 @@ def synthesize(
     if not isinstance(posterior, Posterior):
         raise TypeError(f"source must be a Result or a Posterior, got {type(source).__name__}.")
     records = _num_records(source, num_records)
-    count = validation.whole_number("num_datasets", num_datasets, kinds=(int, np.integer))
+    count = validation.whole_number("num_datasets", num_datasets)
     posterior_key, records_key = jax.random.split(key)
     maker = _from_companion if hasattr(model, "draw_records") else _from_sites
     draw = maker(posterior, model, schema, count, records, posterior_key, records_key)
@@ -134,7 +134,7 @@ def _num_records(source: Any, num_records: int | None) -> int:
                 "it; choose a public number, such as the size a publication has named."
             )
         return int(declared)
-    return validation.whole_number("num_records", num_records, kinds=(int, np.integer))
+    return validation.whole_number("num_records", num_records)
 
 
 def _from_companion(
