@@ -201,8 +201,13 @@ def test_what_a_guide_replaces_cannot_be_given_beside_it():
             fit(**options)
     with pytest.raises(TypeError, match="NumPyro guide, a function"):
         fit(guide=3)
-    with pytest.raises(ValueError, match="A driver measures scores"):
-        fit(estimator=Guided(), driver=lambda released: None)
+
+
+@pytest.mark.parametrize("options", [{}, {"estimator": dpvi.Aligned()}, {"estimator": Guided()}])
+def test_a_driver_beside_a_guide_is_refused(options):
+    """A guide's release reads no query point, so steps would be spent on measurements that were none."""
+    with pytest.raises(ValueError, match=r"A driver measures scores .* a guide does not have"):
+        fit(driver=lambda released: dpvi.Directive(5, np.zeros(1)), **options)
 
 
 def test_a_plan_that_measures_moves_all_the_way_and_says_so():

@@ -116,11 +116,6 @@ def fit(
     Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
     sizes and un-noised quantities are in no part of it.
     """
-    if driver is not None and not isinstance(estimator, Aligned):
-        raise ValueError(
-            f"A driver measures scores at points of its choice, which {type(estimator).__name__}() does not release. "
-            "Use estimator=Aligned()."
-        )
     algorithm, placed, key, scores = prepare(
         model,
         data,

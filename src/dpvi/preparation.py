@@ -83,6 +83,8 @@ def prepare(
     """
     if guide is not None:
         _refuse_beside_a_guide(family, estimator, covariate_law)
+    if driver is not None:
+        _check_measurable(guide, estimator)
     with ready_together():
         check_compiler()
         _check_settings(plan, family, estimator, optimizer)
@@ -180,6 +182,17 @@ def _refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> N
         raise ValueError(
             "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide."
         )
+
+
+def _check_measurable(guide: Any, estimator: Any) -> None:
+    """Refuse a driver where a step releases no score at a point of its choice: it would only seem to measure."""
+    if guide is None and isinstance(estimator, Aligned):
+        return
+    releases = f"{type(estimator).__name__}() does not release" if guide is None else "a guide does not have"
+    raise ValueError(
+        f"A driver measures scores at points of its choice, which {releases}. Use estimator=Aligned() without a guide, "
+        "or leave out the driver."
+    )
 
 
 def _default_optimizer(num_steps: int) -> optax.GradientTransformation:
