@@ -122,8 +122,14 @@ def _with_family(
     estimator.check(family)
     ready = check(model, described(data))
     _check_covariates(ready, plan)
-    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
-    return _Inference(ready, family, estimator, scores)
+    if driver is None:
+        return _Inference(ready, family, estimator, _score_model(ready, plan, estimator, covariate_law))
+    if covariate_law is not None:
+        raise ValueError(
+            "A driver of your own is not given the covariate_law; leave it out, and pass it to "
+            "result.posterior('score', covariate_law=...) afterwards."
+        )
+    return _Inference(ready, family, estimator, None)
 
 
 def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
@@ -227,23 +233,46 @@ def _placed(
 def _score_model(
     model: Model, plan: Plan, estimator: Estimator, covariate_law: CovariateLaw | None
 ) -> ScoreModel | None:
-    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had."""
-    if plan.schedule is None or not plan.schedule.measures:
+    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had.
+
+    A plan that measures and pays for nothing else falls back to moving, with a warning. One that pays for histograms,
+    which nothing else reads, is refused, and so is a ``covariate_law`` that would be left aside.
+    """
+    if not plan.private or plan.schedule is None or not plan.schedule.measures:
+        _refuse_unread(plan, covariate_law, "no step of this plan measures")
         return None
-    if not isinstance(estimator, Aligned) or estimator.num_draws != 1:
-        return None
-    if not plan.private:
-        return None
-    try:
-        return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
-    except ModelError as error:
-        warnings.warn(
-            "The plan measures scores for sharp noise-aware intervals, which is not possible here; all steps go "
-            f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
-            FallbackWarning,
-            stacklevel=5,  # the line that called fit
+    if covariate_law is not None and plan.covariates:
+        raise ValueError(
+            "The covariate_law would replace histograms that the plan pays for. Leave it out, or make a plan with "
+            "covariates=[], which pays for the number of records alone."
         )
-        return None
+    if isinstance(estimator, Aligned) and estimator.num_draws == 1:
+        try:
+            return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
+        except ModelError as error:
+            reason = str(error)
+            _refuse_unread(plan, None, reason)
+    else:
+        reason = f"{estimator!r} does not release the scores that Aligned() does."
+        _refuse_unread(plan, covariate_law, reason)
+    warnings.warn(
+        "The plan measures scores for sharp noise-aware intervals, which is not possible here; all steps go "
+        f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {reason}",
+        FallbackWarning,
+        stacklevel=5,  # the line that called fit
+    )
+    return None
+
+
+def _refuse_unread(plan: Plan, covariate_law: CovariateLaw | None, reason: str) -> None:
+    """Refuse histograms that would be paid for, and a law that was given, where no scores are measured to read them."""
+    if plan.private and plan.covariates:
+        unread, remedy = "histograms of covariates, which this plan pays for", "Make a plan without covariates="
+    elif covariate_law is not None:
+        unread, remedy = "a covariate_law", "Leave it out"
+    else:
+        return
+    raise ValueError(f"Only the score posterior reads {unread}, and here is none: {reason.rstrip('.')}. {remedy}.")
 
 
 def _check_covariates(model: Any, plan: Plan) -> None:

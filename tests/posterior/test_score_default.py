@@ -7,6 +7,8 @@ import itertools
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from support.numpyro_models import logistic
 from support.score_models import coin, score_plan, sigmoid
@@ -33,9 +35,9 @@ def table(seed, n=4000):
     return x, (random.uniform(size=n) < sigmoid(x @ TRUTH)).astype(np.int32)
 
 
-def regression_plan(noise_multiplier=30.0, columns=COLUMNS, **settings):
+def regression_plan(noise_multiplier=30.0, columns=COLUMNS, schedule=SCHEDULE):
     gradients = GaussianRelease("gradients", 0.1, 300, noise_multiplier, 2.0)
-    plan = histogram_plan(columns, noise_multiplier=20.0, schedule=SCHEDULE, **settings)
+    plan = histogram_plan(columns, noise_multiplier=20.0, schedule=schedule)
     return Plan(**{**vars(plan), "releases": (gradients, plan.releases[1])})
 
 
@@ -161,16 +163,74 @@ def test_the_model_is_in_doubt_only_where_no_law_of_its_covariates_fits(result, 
         assert next(calls) == fitting + 1
 
 
-def test_other_estimators_move_all_the_way():
-    run = dpvi.fit(logistic, table(0), regression_plan(), estimator=dpvi.Vanilla(), seed=3, progress=False)
+def standard_law(key, n):
+    return jax.numpy.concatenate([jax.random.normal(key, (n, 2)), jax.numpy.ones((n, 1))], axis=1)
+
+
+def measuring_plan(schedule=SCHEDULE):
+    """A plan that measures and knows the number of records, without histograms."""
+    return Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": schedule})
+
+
+@pytest.mark.parametrize("estimator", [dpvi.Vanilla(), dpvi.Aligned(num_draws=2)])
+def test_other_estimators_move_all_the_way_and_say_so(estimator):
+    with pytest.warns(FallbackWarning, match=r"does not release the scores that Aligned\(\) does") as caught:
+        run = dpvi.fit(logistic, table(0), measuring_plan(), estimator=estimator, seed=3, progress=False)
+    assert caught[0].filename == __file__
     assert run.trace.segments is None
     assert run.posterior("last").method == "last"
 
 
 def test_a_schedule_that_only_moves():
-    plan = Plan(**{**vars(regression_plan()), "schedule": dpvi.Schedule(move_share=1.0)})
+    plan = measuring_plan(dpvi.Schedule(move_share=1.0))
     run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
     assert run.trace.segments is None
+
+
+def unable(x, y):
+    """A regression that cannot draw its records: the response enters by a factor."""
+    weights = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.factor("y", dist.Bernoulli(logits=x @ weights).log_prob(y))
+
+
+MOVING = dpvi.Schedule(move_share=1.0)
+UNREAD = {
+    "histograms for another estimator": ({"estimator": dpvi.Vanilla()}, r"reads histograms .* Vanilla"),
+    "histograms for several draws": ({"estimator": dpvi.Aligned(2)}, r"reads histograms .*num_draws=2"),
+    "histograms and no schedule": ({"plan": regression_plan(schedule=None)}, "no step of this plan measures"),
+    "histograms and a schedule that moves": ({"plan": regression_plan(schedule=MOVING)}, "no step of this plan"),
+    "histograms for a model without responses": (
+        {"model": unable, "plan": regression_plan(columns=(*COLUMNS, dpvi.Levels((0, 1))))},
+        "reads histograms of covariates",
+    ),
+    "histograms and a law": ({"covariate_law": standard_law}, "would replace histograms"),
+    "a law and nothing to measure": (
+        {"plan": measuring_plan(MOVING), "covariate_law": standard_law},
+        "reads a covariate_law",
+    ),
+    "a law for another estimator": (
+        {"plan": measuring_plan(), "covariate_law": standard_law, "estimator": dpvi.Vanilla()},
+        "reads a covariate_law",
+    ),
+    "a law for a driver": (
+        {"plan": measuring_plan(), "covariate_law": standard_law, "driver": lambda released: dpvi.Directive(5)},
+        "A driver of your own is not given",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_nobody_would_read_is_refused_before_it_is_paid_for(case, monkeypatch):
+    options, sentence = UNREAD[case]
+
+    def must_not_count(*_, **__):
+        raise AssertionError("histograms were released")
+
+    monkeypatch.setattr("dpvi.fitting.histograms_of", must_not_count)
+    call = {"model": logistic, "data": table(0), "plan": regression_plan(), **options}
+    with pytest.raises(ValueError, match=sentence):
+        dpvi.fit(**call, seed=3, progress=False)
 
 
 @pytest.mark.parametrize("move_share", [0.0, 0.3])
