@@ -159,7 +159,10 @@ class Posterior:
 def given_or_fresh_key(key: jax.Array | None) -> jax.Array:
     """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
     if key is not None:
-        if not hasattr(key, "dtype"):
+        dtype = getattr(key, "dtype", np.dtype(object))
+        typed = jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.ndim == 0
+        raw = dtype == np.uint32 and key.ndim == 1  # of jax.random.PRNGKey
+        if not (typed or raw):
             raise TypeError(f"key must come from jax.random.key(...), got {key!r}.")
         return key
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)), impl="threefry2x32")
