@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -180,6 +183,23 @@ def test_the_number_of_records_is_in_no_part_of_a_result(fitted_mean, tmp_path):
     result.save(path)
     with np.load(path) as stored:
         assert "97" not in bytes(stored["header"]).decode().replace(str(result.guarantee), "")
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [(None, {"slope": 0.1}), ("average", {"engine": "nuts"}), ("last", {"slope_threshold": 0.1})]
+)
+def test_options_that_a_method_does_not_have_are_refused(fitted_mean, method, options):
+    with pytest.raises(TypeError, match=rf"^posterior\('{method or 'average'}'\) does not take these options: .*\.$"):
+        fitted_mean.posterior(method, **options)
+
+
+def test_a_result_without_its_guide_says_so_when_python_drops_assertions(fitted_mean):
+    optimised: dict = {"__name__": "guided_without_assertions"}
+    source = Path(guided.__file__).read_text(encoding="utf-8")
+    exec(compile(source, "guided", "exec", optimize=1), optimised)
+    family = dataclasses.replace(fitted_mean.family, program=None)
+    with pytest.raises(ValueError, match=r"Result\.load\(path, model=model, guide=guide\)"):
+        optimised["guided_posterior"](fitted_mean.trace, family, fitted_mean.guarantee, "average", {})
 
 
 def test_the_start_can_be_given():

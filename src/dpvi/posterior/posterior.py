@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -154,6 +156,14 @@ class Posterior:
         from dpvi.posterior.arviz_adapter import to_arviz
 
         return to_arviz(self.sample(num_samples, key))
+
+
+def check_options(method: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Refuse options that the ``function`` of a method does not have, by one sentence."""
+    try:
+        inspect.signature(function).bind(*arguments, **options)
+    except TypeError as error:
+        raise TypeError(f"posterior({method!r}) does not take these options: {error}.") from None
 
 
 def given_or_fresh_key(key: jax.Array | None) -> jax.Array:
