@@ -17,7 +17,7 @@ from dpvi.core.guarantee import Guarantee
 from dpvi.core.trace import Trace
 from dpvi.families.guide import GuideFamily
 from dpvi.models.guides import GuidedModel
-from dpvi.posterior.posterior import Posterior, Summary, check_options, given_or_fresh_key
+from dpvi.posterior.posterior import Posterior, Summary, check_options, given_or_fresh_key, predictive_draws
 from dpvi.posterior.tail import converged_tail
 
 _NETWORK = 2**16  # parameters
@@ -79,19 +79,8 @@ class GuidePosterior(Posterior):
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
     ) -> dict[str, jax.Array]:
         """Draws from the posterior predictive of ``model`` at new arguments, latents drawn by the guide there."""
-        from numpyro import handlers
-        from numpyro.infer import Predictive
-
-        function = getattr(model, "function", model)
-        if not callable(function):
-            raise TypeError("predict needs the NumPyro model function.")
-        predict_key = given_or_fresh_key(key)
-        predictive = Predictive(function, guide=self._model.guide, params=self.params, num_samples=num_samples)
-        seeded = handlers.substitute(handlers.seed(function, predict_key), data=self.params)
-        with jax.numpy_dtype_promotion("standard"):
-            seen = handlers.trace(seeded).get_trace(*args, **kwargs)
-            predicted = predictive(predict_key, *args, **kwargs)
-        return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+        settings = {"guide": self._model.guide, "params": self.params, "num_samples": num_samples}
+        return predictive_draws(model, given_or_fresh_key(key), args, kwargs, **settings)
 
 
 def guided_posterior(

@@ -136,26 +136,32 @@ class Posterior:
         ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it); the result holds every
         site that is neither a posterior parameter nor given, draws along the first axis.
         """
-        from numpyro import handlers
-        from numpyro.infer import Predictive
-
-        function = getattr(model, "function", model)
-        if not callable(function):
-            raise TypeError(
-                "predict needs the NumPyro model function: models built from log densities cannot simulate."
-            )
         draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
         draws = self.sample(num_samples, draw_key)
-        with jax.numpy_dtype_promotion("standard"):
-            seen = handlers.trace(handlers.seed(function, predict_key)).get_trace(*args, **kwargs)
-            predicted = Predictive(function, posterior_samples=draws)(predict_key, *args, **kwargs)
-        return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+        return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
     def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
         """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on."""
         from dpvi.posterior.arviz_adapter import to_arviz
 
         return to_arviz(self.sample(num_samples, key))
+
+
+def predictive_draws(
+    model: Any, key: jax.Array, args: Any, kwargs: Any, params: dict[str, Any] | None = None, **settings: Any
+) -> dict[str, jax.Array]:
+    """What NumPyro's ``Predictive`` with ``settings`` draws at new arguments, without sites that were given there."""
+    from numpyro import handlers
+    from numpyro.infer import Predictive
+
+    function = getattr(model, "function", model)
+    if not callable(function):
+        raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
+    seeded = handlers.substitute(handlers.seed(function, key), data=params or {})
+    with jax.numpy_dtype_promotion("standard"):
+        seen = handlers.trace(seeded).get_trace(*args, **kwargs)
+        predicted = Predictive(function, params=params, **settings)(key, *args, **kwargs)
+    return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
 
 
 def check_options(method: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
