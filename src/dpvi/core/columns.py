@@ -125,6 +125,8 @@ def columns_from_list(stored: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]
     """The inverse of :func:`columns_to_list`."""
     columns = []
     for entry in stored:
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"a column is stored as an object with a kind, got {entry!r}")
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
         }

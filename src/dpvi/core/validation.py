@@ -9,6 +9,10 @@ from typing import Any
 ADJACENCIES = ("add_remove", "substitute")
 
 
+class CompilerError(RuntimeError):
+    """The installed JAX computes gradients of records wrongly; see :mod:`dpvi.mechanism.compiler_check`."""
+
+
 class PrivacyWarning(UserWarning):
     """A setting is legal but its guarantee says little; the message says why."""
 
