@@ -23,7 +23,8 @@ from dpvi.gradients.base import describe
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import Streams, histogram_stream, streams
 from dpvi.models.base import Model
-from dpvi.models.generative import CovariateLaw, covariates_of
+from dpvi.models.covariate_law import CovariateLaw
+from dpvi.models.generative import covariates_of
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result

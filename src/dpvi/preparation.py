@@ -29,8 +29,8 @@ from dpvi.mechanism.compiler_check import check_compiler
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
-from dpvi.models.generative import CovariateLaw
 from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
@@ -248,7 +248,7 @@ def _score_model(
         )
     if isinstance(estimator, Aligned) and estimator.num_draws == 1:
         try:
-            return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
+            return ScoreModel(cast(NumPyroModel, model), plan, covariate_law=covariate_law)
         except ModelError as error:
             reason = str(error)
             _refuse_unread(plan, None, reason)

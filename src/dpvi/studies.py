@@ -20,7 +20,7 @@ from dpvi.fitting import histograms_of, make_result, run_within_memory, start
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.rng import Streams, root_key, streams, study_secret
 from dpvi.models.base import Model
-from dpvi.models.generative import CovariateLaw
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import itertools
 
@@ -94,22 +95,30 @@ def test_many_at_once_equal_one_by_one(monkeypatch):
     assert not np.allclose(together[0].trace.segments.query[-1], together[1].trace.segments.query[-1])
 
 
-def test_a_declared_law_of_covariates():
-    def law(key, n):
-        noise = jax.random.normal(key, (n, 2))
-        return jax.numpy.concatenate([noise, jax.numpy.ones((n, 1))], axis=1)
+def standard_law(key, n):
+    return jax.numpy.concatenate([jax.random.normal(key, (n, 2)), jax.numpy.ones((n, 1))], axis=1)
 
-    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
-    run = dpvi.fit(logistic, table(0), plan, covariate_law=law, seed=3, progress=False)
+
+def measuring_plan(schedule=SCHEDULE):
+    """A plan that measures and knows the number of records, without histograms."""
+    return Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": schedule})
+
+
+def test_a_declared_law_of_covariates():
+    """It has one name, before a run and after it; declared columns have the other."""
+    run = dpvi.fit(logistic, table(0), measuring_plan(), covariate_law=standard_law, seed=3, progress=False)
     posterior = run.posterior()
+    again = dataclasses.replace(run, scores=None).posterior("score", covariate_law=standard_law)
+    np.testing.assert_allclose(again.distribution.mean, posterior.distribution.mean, rtol=1e-6)
+    with pytest.raises(TypeError, match=r"does not take these options.*'covariates'"):
+        run.posterior("score", covariates=standard_law)
     assert posterior.method == "score"
     assert np.all(np.abs(posterior.distribution.mean - TRUTH) < 4 * posterior.distribution.standard_deviations)
 
 
 def test_a_model_that_cannot_draw_records_falls_back_and_says_so():
-    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
     with pytest.warns(FallbackWarning, match=r"stationary.*dpvi.plan\(covariates="):
-        run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
+        run = dpvi.fit(logistic, table(0), measuring_plan(), seed=3, progress=False)
     assert run.posterior().method == "stationary"
 
 
@@ -161,15 +170,6 @@ def test_the_model_is_in_doubt_only_where_no_law_of_its_covariates_fits(result, 
     else:
         result.posterior()
         assert next(calls) == fitting + 1
-
-
-def standard_law(key, n):
-    return jax.numpy.concatenate([jax.random.normal(key, (n, 2)), jax.numpy.ones((n, 1))], axis=1)
-
-
-def measuring_plan(schedule=SCHEDULE):
-    """A plan that measures and knows the number of records, without histograms."""
-    return Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": schedule})
 
 
 @pytest.mark.parametrize("estimator", [dpvi.Vanilla(), dpvi.Aligned(num_draws=2)])

@@ -13,8 +13,8 @@ from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.families.base import Family
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import Population
-from dpvi.models.generative import CovariateLaw
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.score.blocks import Blocks, blocks_of, simulation_seed
 from dpvi.posterior.score.check import check_blocks
@@ -36,7 +36,7 @@ def score_posterior(
     model: Any,
     scores: ScoreModel | None = None,
     num_records: float | None = None,
-    covariates: CovariateLaw | None = None,
+    covariate_law: CovariateLaw | None = None,
     num_simulated: int | None = None,
     seed: int | None = None,
     check: bool = True,
@@ -50,8 +50,8 @@ def score_posterior(
     scores
         The driver's :class:`~dpvi.posterior.score.model.ScoreModel`, whose programs are compiled already; its settings
         hold.
-    num_records, covariates, num_simulated
-        Settings of a new one, instead of ``scores``.
+    num_records, covariate_law, num_simulated
+        Settings of a new one, instead of ``scores``; ``covariate_law`` as for :func:`dpvi.fit`.
     seed
         Of the simulation; by default it follows from what was released, so that repeated studies do not share one
         simulation error.
@@ -59,7 +59,7 @@ def score_posterior(
         Warn where the blocks are not compatible with the fitted model; see :func:`check_blocks`.
     """
     blocks = blocks_of(trace)
-    settings = {"num_records": num_records, "covariates": covariates, "num_simulated": num_simulated}
+    settings = {"num_records": num_records, "covariate_law": covariate_law, "num_simulated": num_simulated}
     given = {name: value for name, value in settings.items() if value is not None}
     if scores is None or given:
         if model is None:
