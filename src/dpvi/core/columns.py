@@ -100,7 +100,8 @@ def checked_columns(columns: Iterable[Any]) -> tuple[Column, ...]:
     for column in found:
         if not isinstance(column, Column):
             raise TypeError(
-                f"covariates must be a sequence of {', '.join(_KINDS)} (from dpvi), one per raw column, got {column!r}."
+                f"covariates must be a sequence of {', '.join(_KINDS)} (from dpvi, not from dpvi.data.schema, which "
+                f"declares tables), one per raw column, got {column!r}."
             )
     return found
 
