@@ -22,7 +22,7 @@ import dpvi
 from dpvi.core.validation import FallbackWarning
 from dpvi.families.guide import GuideFamily
 from dpvi.fitting import run_within_memory
-from dpvi.gradients.guided import Guided
+from dpvi.gradients import Guided
 from dpvi.posterior import guided
 from dpvi.posterior.guided import GuidePosterior
 from dpvi.train import recorder
@@ -212,6 +212,7 @@ def test_the_start_can_be_given():
 def test_several_draws_a_step_and_their_description():
     result = fit(estimator=Guided(num_draws=3))
     assert result.estimator == {"name": "Guided", "num_draws": 3, "closed_form": True}
+    assert dpvi.Guided is Guided
     assert result.trace.queries.shape == (20, 3)
 
 

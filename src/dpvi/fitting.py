@@ -74,12 +74,13 @@ def fit(
         The variational family: :class:`~dpvi.families.MeanField`, ``FullRank`` or ``LowRank``.
     estimator
         The gradient estimator: :class:`~dpvi.gradients.Aligned`, ``Vanilla``, ``Preconditioned``, ``Natural`` or
-        ``AlignedNatural``.
+        ``AlignedNatural``; with a guide :class:`~dpvi.gradients.Guided`, to change the number of draws of a step or to
+        take all of its terms at the draw, ``Guided(closed_form=False)``.
     optimizer
         Any optax optimiser of the negative ELBO (summed over records, not averaged). By default Adam, its rate falling
         from 0.03 to 0.003 along a cosine: fast enough to narrow the scales of a short run, slow enough to settle.
     guide
-        A NumPyro guide in place of a family and an estimator: a function with the model's arguments or an autoguide,
+        A NumPyro guide in place of a family: a function with the model's arguments or an autoguide,
         with local latents computed from their record (amortised) and networks from ``numpyro.contrib.module`` if it
         likes. Then ``param`` sites and latents under the record plate are allowed in the model too; see
         :mod:`dpvi.models.guides`.

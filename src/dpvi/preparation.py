@@ -186,7 +186,8 @@ def _refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> N
         or not (estimator == Aligned() or isinstance(estimator, Guided))
     ):
         raise ValueError(
-            "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide."
+            "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide. "
+            "Settings of its gradient are estimator=dpvi.Guided(...)."
         )
 
 
