@@ -106,7 +106,7 @@ def prepare(
     key = _agreed_key(key, seed, plan, chosen, structure)
     algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)
     if plan.private:
-        warn_about_delta(plan.delta, algorithm.sampler.num_records)
+        warn_about_delta(plan, algorithm.sampler.num_records)
     return Prepared(algorithm, placed, key, chosen.scores)
 
 
