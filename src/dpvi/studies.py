@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
 from dpvi.core.plan import Plan
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.families import Family, MeanField
 from dpvi.fitting import histograms_of, make_result, run_within_memory, start
 from dpvi.gradients import Aligned, Estimator
@@ -190,7 +190,7 @@ class _Study(NamedTuple):
         driver = None
         if self.scores is not None:
             driver = ScoreDriver(self.scores, populations=[self.scores.population(counts[i]) for i in lanes])
-        remedy, structure = "give fit_many a smaller group_size", record_structure(self._records(0))
+        remedy, structure = "give fit_many a smaller group_size", structure_of(self._records(0))
         traces = run_within_memory(remedy, self.run, *self.arguments(lanes), driver=driver, progress=bar)
         return [
             make_result(

@@ -60,15 +60,10 @@ def structure_of(data: Any) -> Any:
     Returns
     -------
     structure
-        A pytree of ``jax.ShapeDtypeStruct`` without the record axis, as :func:`record_structure` gives for records.
+        A pytree of ``jax.ShapeDtypeStruct`` without the record axis; the same before and after :func:`as_records`.
     """
     _check_leaves(data)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), _target_dtype(_dtype(leaf))), data)
-
-
-def record_structure(records: Any) -> Any:
-    """The structure of one record of :func:`as_records`' output: shapes without the leading axis, and dtypes."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), records)
 
 
 def structure_to_dict(structure: Any) -> dict[str, Any]:

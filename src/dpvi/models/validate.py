@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.models.base import Model
 from dpvi.models.check import as_model
 
@@ -50,7 +50,7 @@ def validate(model: Model | Callable | None, data: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(data):
         lines += _leaf_lines(f"data{jax.tree_util.keystr(path)}", np.asarray(leaf))
     if model is not None:
-        lines += _density_lines(as_model(model, record_structure(records)), records, num_records)
+        lines += _density_lines(as_model(model, structure_of(records)), records, num_records)
     for line in lines or ["nothing unusual found."]:
         print(f"SENSITIVE (not private, do not share): {line}", file=sys.stderr)
 
