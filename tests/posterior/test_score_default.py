@@ -14,6 +14,7 @@ import pytest
 from support.numpyro_models import logistic
 from support.score_models import coin, score_plan, sigmoid
 from support.small_models import histogram_plan
+from support.statistics import assert_close
 
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan
@@ -23,7 +24,8 @@ from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, blocks_o
 from dpvi.posterior.score.check import BlockCheck
 
 # of the squared distance in standard deviations, where responses are enumerated
-SEARCH_TOLERANCE = importlib.import_module("dpvi.posterior.score.gauss_newton")._TOLERANCE
+SEARCH = importlib.import_module("dpvi.posterior.score.gauss_newton")
+SEARCH_TOLERANCE = SEARCH._TOLERANCE
 
 TRUTH = np.array([0.8, -0.5, 0.3])
 COLUMNS = (dpvi.Numeric(-4, 4), dpvi.Numeric(-4, 4), dpvi.Constant())
@@ -145,6 +147,66 @@ def test_a_private_number_of_records_for_a_generative_model():
     assert posterior.method == "score"
     summary = posterior.summary()
     assert summary.lower[0] < 0.4 < summary.upper[0]
+
+
+def test_nuts_is_an_engine_of_the_default():
+    """The check on Gauss-Newton, by one word: the same answer, and not one a standard deviation off."""
+    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
+    y = (np.random.default_rng(1).uniform(size=4000) < 0.4).astype(np.int32)
+    run = dpvi.fit(coin, y, plan, seed=1, progress=False)
+    expected = run.posterior().distribution
+    posterior = run.posterior("score", engine="nuts", num_draws=400, num_warmup=200)
+    assert posterior.method == "score"
+    draws = np.asarray(posterior.sample_unconstrained(400, jax.random.key(0)))
+    np.testing.assert_array_equal(np.sort(draws, axis=0), np.sort(posterior.distribution.draws, axis=0))
+    assert posterior.sample_unconstrained(900, jax.random.key(0)).shape == (900, 1)
+    sd = expected.standard_deviations[0]
+    assert_close(draws.mean(), expected.mean[0], sd / np.sqrt(100))  # 400 draws of a chain, 100 independent ones
+    assert_close(posterior.distribution.standard_deviations[0], sd, sd * (0.05 + 1 / np.sqrt(200)))
+    with pytest.raises(AssertionError):
+        assert_close(draws.mean(), expected.mean[0] + sd, sd / np.sqrt(100))
+    with pytest.raises(ValueError, match="no density"):
+        posterior.log_prob(np.zeros(1))
+
+
+def test_nuts_has_a_chain_for_each_law(result, monkeypatch):
+    """As many draws from each, from its own Gauss-Newton answer."""
+    laws = []
+
+    def chain(scores, blocks, key, num_samples, num_warmup, seed, population, found):
+        laws.append((population.law.shares, found.mean))
+        return np.full((num_samples, len(found.mean)), float(len(laws)))
+
+    module = importlib.import_module("dpvi.posterior.score.score_posterior")
+    monkeypatch.setattr(module, "sample_nuts", chain)
+    drawn = result.posterior("score", engine="nuts", num_draws=16).distribution.draws
+    assert len(laws) == 8
+    assert all(not np.array_equal(laws[0][part], laws[1][part]) for part in (0, 1))
+    np.testing.assert_array_equal(drawn[:, 0], np.repeat(np.arange(1.0, 9.0), 2))
+    search = module.gauss_newton
+
+    def near(*arguments, **options):
+        return search(*arguments, **options)._replace(decrement=0.99 * SEARCH._USABLE)
+
+    monkeypatch.setattr(module, "gauss_newton", near)
+    with (
+        pytest.warns(dpvi.ConvergenceWarning),
+        pytest.raises(NotConvergedError, match="engine='gauss_newton'"),
+    ):
+        result.posterior("score", engine="nuts")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"engine": "laplace"}, "engine must be one of 'gauss_newton', 'nuts'"),
+        ({"num_draws": 10}, "belongs to a chain"),
+        ({"engine": "nuts", "num_warmup": 0}, "num_warmup must be a whole number"),
+    ],
+)
+def test_engines_that_are_none_and_their_settings(result, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        result.posterior("score", **options)
 
 
 @pytest.mark.parametrize("method", ["last", "average", "stationary", "na_dpvi"])

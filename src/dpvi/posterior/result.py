@@ -88,7 +88,7 @@ class Result:
             iterate as it is) or ``"na_dpvi"`` (noise-aware DPVI, for runs with ``Vanilla()`` or
             ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).
         options
-            Settings of the method, such as ``slope_threshold=0.05`` or ``engine="exact"``.
+            Settings of the method, such as ``slope_threshold=0.05`` or ``engine="nuts"``.
 
         A run with a guide has ``"average"``, its default, and ``"last"``: see
         :class:`~dpvi.posterior.guided.GuidePosterior`.
