@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -9,6 +12,7 @@ import pytest
 from support.small_models import RECORDS, location_model, private_plan
 
 import dpvi
+from dpvi.gradients import Vanilla
 
 MODEL = location_model()
 NUM_STEPS = 20
@@ -25,7 +29,27 @@ def _no_plate(y):
     numpyro.sample("y", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=y)
 
 
+@dataclasses.dataclass(frozen=True)
+class _OfArrays(Vanilla):
+    """An estimator of one's own with a setting that no file could hold."""
+
+    weights: Any = None
+
+
+class _Undescribed:
+    """An estimator of one's own whose settings nobody can list."""
+
+    num_draws = 1
+    release = release_size = reconstruct = check = Vanilla().check
+
+
 REFUSED = {
+    "a setting that could not be saved": (
+        {"estimator": _OfArrays(weights=np.ones(2))},
+        TypeError,
+        "the estimator of this run could not be",
+    ),
+    "settings that could not be saved": ({"estimator": _Undescribed()}, TypeError, "must be a dataclass"),
     "no arrays": ({"data": ()}, ValueError, "at least one array"),
     "no records": ({"data": np.zeros((0, 2))}, ValueError, "at least one record"),
     "leaves of different length": ({"data": (np.zeros((4, 2)), np.zeros(3))}, ValueError, "same number of rows"),
@@ -82,6 +106,22 @@ def test_bad_input_is_refused_by_one_sentence_before_anything_runs(case, tmp_pat
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
     assert "".join(capsys.readouterr()) == ""
+
+
+NUMPY_SETTINGS = {
+    "a family": {"family": dpvi.LowRank(np.int64(1), initial_scale=np.float32(0.1))},
+    "an estimator": {"estimator": dpvi.Vanilla(np.int64(2))},
+    "a plan": {"plan": dataclasses.replace(PLAN, num_records=np.int64(len(RECORDS)))},
+    "microbatches": {"microbatch_size": np.int64(4)},
+}
+
+
+@pytest.mark.parametrize("case", NUMPY_SETTINGS)
+def test_a_run_with_numbers_from_arrays_is_saved(case, tmp_path):
+    result = fit(**NUMPY_SETTINGS[case])
+    result.save(tmp_path / "result.dpvi")
+    loaded = dpvi.Result.load(tmp_path / "result.dpvi")
+    assert (loaded.plan, loaded.family, loaded.estimator) == (result.plan, result.family, result.estimator)
 
 
 @pytest.mark.parametrize("leaves", [(np.zeros((4127, 2)), np.zeros(4128)), np.array(["secret"] * 4127)])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +22,7 @@ import dpvi
 from dpvi.core.validation import FallbackWarning
 from dpvi.families.guide import GuideFamily
 from dpvi.fitting import run_within_memory
-from dpvi.gradients.guided import Guided
+from dpvi.gradients import Guided
 from dpvi.posterior import guided
 from dpvi.posterior.guided import GuidePosterior
 from dpvi.train import recorder
@@ -182,6 +185,23 @@ def test_the_number_of_records_is_in_no_part_of_a_result(fitted_mean, tmp_path):
         assert "97" not in bytes(stored["header"]).decode().replace(str(result.guarantee), "")
 
 
+@pytest.mark.parametrize(
+    ("method", "options"), [(None, {"slope": 0.1}), ("average", {"engine": "nuts"}), ("last", {"slope_threshold": 0.1})]
+)
+def test_options_that_a_method_does_not_have_are_refused(fitted_mean, method, options):
+    with pytest.raises(TypeError, match=rf"^posterior\('{method or 'average'}'\) does not take these options: .*\.$"):
+        fitted_mean.posterior(method, **options)
+
+
+def test_a_result_without_its_guide_says_so_when_python_drops_assertions(fitted_mean):
+    optimised: dict = {"__name__": "guided_without_assertions"}
+    source = Path(guided.__file__).read_text(encoding="utf-8")
+    exec(compile(source, "guided", "exec", optimize=1), optimised)
+    family = dataclasses.replace(fitted_mean.family, program=None)
+    with pytest.raises(ValueError, match=r"Result\.load\(path, model=model, guide=guide\)"):
+        optimised["guided_posterior"](fitted_mean.trace, family, fitted_mean.guarantee, "average", {})
+
+
 def test_the_start_can_be_given():
     result = fit(initial_location={"location": 1.5})
     assert result.trace.iterates[0, 0] == 1.5
@@ -192,6 +212,7 @@ def test_the_start_can_be_given():
 def test_several_draws_a_step_and_their_description():
     result = fit(estimator=Guided(num_draws=3))
     assert result.estimator == {"name": "Guided", "num_draws": 3, "closed_form": True}
+    assert dpvi.Guided is Guided
     assert result.trace.queries.shape == (20, 3)
 
 
@@ -201,8 +222,13 @@ def test_what_a_guide_replaces_cannot_be_given_beside_it():
             fit(**options)
     with pytest.raises(TypeError, match="NumPyro guide, a function"):
         fit(guide=3)
-    with pytest.raises(ValueError, match="A driver measures scores"):
-        fit(estimator=Guided(), driver=lambda released: None)
+
+
+@pytest.mark.parametrize("options", [{}, {"estimator": dpvi.Aligned()}, {"estimator": Guided()}])
+def test_a_driver_beside_a_guide_is_refused(options):
+    """A guide's release reads no query point, so steps would be spent on measurements that were none."""
+    with pytest.raises(ValueError, match=r"A driver measures scores .* a guide does not have"):
+        fit(driver=lambda released: dpvi.Directive(5, np.zeros(1)), **options)
 
 
 def test_a_plan_that_measures_moves_all_the_way_and_says_so():

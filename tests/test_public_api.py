@@ -12,7 +12,12 @@ import dpvi
 
 SOURCES = Path(dpvi.__file__).parents[1]
 HEAVY = ("jax", "numpyro", "optax", "arviz", "matplotlib")
+CAUGHT = {"CompilerError", "ConvergenceWarning", "FallbackWarning", "LostProcessError", "ModelError", "PrivacyWarning"}
 WITHOUT_JAX = {
+    "columns of a table": "import dpvi; dpvi.data.schema.Numeric(0, 1); dpvi.Schema; dpvi.SchemaError",
+    "warnings, and releases of one's own": (
+        "import dpvi; dpvi.ConvergenceWarning; dpvi.FallbackWarning; dpvi.CompilerError; dpvi.GaussianRelease"
+    ),
     "import": "import dpvi",
     "plan": "import dpvi; dpvi.plan; dpvi.plan_nonprivate; dpvi.Plan; dpvi.Guarantee; dpvi.PrivacyWarning",
     "a plan made, saved and read": (
@@ -37,7 +42,28 @@ def test_the_promised_names_are_public():
     promised = {"plan", "plan_nonprivate", "fit", "fit_many", "from_functions", "check", "validate", "Plan", "Result"}
     assert promised <= set(dpvi.__all__)
     assert promised | {"MeanField", "FullRank", "LowRank"} <= set(dpvi.__all__)
-    assert {"Vanilla", "Preconditioned", "Natural", "Aligned", "AlignedNatural"} <= set(dpvi.__all__)
+    assert {"Vanilla", "Preconditioned", "Natural", "Aligned", "AlignedNatural", "Guided"} <= set(dpvi.__all__)
+    assert {*CAUGHT, "SchemaError", "SourceError", "join", "na_dpvi_sgd", "GaussianRelease"} <= set(dpvi.__all__)
+
+
+def test_what_is_raised_is_what_is_exported():
+    from dpvi.mechanism.compiler_check import CompilerError
+    from dpvi.train.hosts import LostProcessError
+
+    assert dpvi.CompilerError is CompilerError
+    assert dpvi.LostProcessError is LostProcessError
+    for name in CAUGHT:
+        assert issubclass(getattr(dpvi, name), Exception)
+
+
+def test_packages_are_there_after_a_plain_import():
+    """In a fresh process: elsewhere another test may have imported them."""
+    packages = sorted(set(dir(dpvi)) - set(dpvi.__all__))
+    assert {"data", "train", "models", "posterior", "privacy"} <= set(packages)
+    code = "; ".join(["import dpvi", *(f"dpvi.{name}" for name in packages), "dpvi.train.na_dpvi_sgd"])
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(SOURCES)}, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("case", WITHOUT_JAX)

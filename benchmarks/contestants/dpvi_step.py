@@ -18,7 +18,7 @@ import optax
 from harness.problem import Problem, records
 
 import dpvi
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.data.sampling import poisson_sampler
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.models.numpyro import NumPyroModel
@@ -55,7 +55,7 @@ def compiled(problem: Problem, num_steps: int) -> Callable[[], Any]:
     """``fit`` without its fixed part: check, tracing and compilation happen here, once."""
     data, num_records = as_records(records(problem))
     algorithm = Algorithm(
-        model=NumPyroModel(model, record_structure(data)),
+        model=NumPyroModel(model, structure_of(data)),
         family=dpvi.MeanField(),
         estimator=dpvi.Aligned(),
         optimizer=optax.adam(problem.learning_rate),

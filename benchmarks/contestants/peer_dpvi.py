@@ -19,7 +19,7 @@ from harness.tasks import LAYERS, Arrays, Task, Trained
 import dpvi
 from contestants.peer_models import encoder, model_of, records_of
 from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import record_structure
+from dpvi.data.records import structure_of
 from dpvi.fitting import make_result, start
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.preparation import prepare
@@ -52,7 +52,7 @@ def compiled(task: Task, data: Arrays) -> Any:
     plan, optimizer = plan_of(task), optax.adam(task.learning_rate)
     guide = encoder if task.name == "vae" else None
     algorithm, placed, *_ = prepare(model, records, plan, guide=guide, optimizer=optimizer, seed=0)
-    run, structure = Run(algorithm), record_structure(placed.records)
+    run, structure = Run(algorithm), structure_of(placed.records)
 
     def again(seed: int) -> tuple[dpvi.Result, float]:
         run_streams = streams(root_key(seed))

@@ -74,7 +74,7 @@ def choose(scaling: str, epsilon: float) -> float:
     settings = Settings()
     plan = dpvi.plan(epsilon, settings.delta, settings.sampling_rate, settings.num_steps, 1.0)
     found = choose_clip_norm(
-        model, plan, np.geomspace(0.5, 16, 11), num_records=_GUESSED_RECORDS, covariates=law, num_draws=8
+        model, plan, np.geomspace(0.5, 16, 11), num_records=_GUESSED_RECORDS, covariate_law=law, num_draws=8
     )
     lost = found.information.max() - found.information
     nats = ", ".join(f"{norm:.2g}: {loss:.2f}" for norm, loss in zip(found.clip_norms, lost, strict=True))

@@ -28,7 +28,7 @@ def choice_of(case: Case) -> float:
     example = problem.simulate(np.random.default_rng(0), 1).records
     structure = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], jnp.dtype(leaf.dtype)), example)
     model = NumPyroModel(problem.model, structure)
-    found = choose_clip_norm(model, plan, _CLIP_NORMS, covariates=problem.covariate_law)
+    found = choose_clip_norm(model, plan, _CLIP_NORMS, covariate_law=problem.covariate_law)
     lost = found.information.max() - found.information
     print(f"{problem.name}, ε = {case.epsilon:g}: {found.clip_norm:.3g}; nats lost by candidate:")
     print("  " + ", ".join(f"{norm:.3g}: {loss:.2f}" for norm, loss in zip(_CLIP_NORMS, lost, strict=True)), flush=True)

@@ -21,7 +21,7 @@ from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import dpvi
 from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import record_structure
+from dpvi.data.records import structure_of
 from dpvi.fitting import make_result, start
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import root_key, streams
@@ -83,7 +83,7 @@ def private(
 ) -> Callable[[int], Trained]:
     """A function of the seed that trains with privacy; compiled when first called."""
     algorithm, records = prepared(problem, settings, plan, reading)
-    run, structure = Run(algorithm), record_structure(records)
+    run, structure = Run(algorithm), structure_of(records)
     guided: Any = algorithm.model
 
     def train(seed: int) -> Trained:

@@ -13,23 +13,26 @@ if TYPE_CHECKING:
     from dpvi.core.columns import Constant, Levels, Numeric, OneHot
     from dpvi.core.driver import Directive, Released
     from dpvi.core.guarantee import Guarantee
-    from dpvi.core.plan import Plan
+    from dpvi.core.plan import GaussianRelease, Plan
     from dpvi.core.schedule import Schedule
-    from dpvi.data.schema import Schema
+    from dpvi.core.validation import CompilerError, ConvergenceWarning, FallbackWarning, PrivacyWarning
+    from dpvi.data.schema import Schema, SchemaError
     from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.dpsvi import DPSVI
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit
-    from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla
+    from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
-    from dpvi.posterior import Posterior, Result
-    from dpvi.privacy import PrivacyWarning, plan, plan_nonprivate, plan_together
+    from dpvi.posterior import Posterior, Result, join
+    from dpvi.privacy import plan, plan_nonprivate, plan_together
     from dpvi.studies import fit_many
     from dpvi.synthetic import synthesize
+    from dpvi.train.hosts import LostProcessError
+    from dpvi.train.optimizers import na_dpvi_sgd
 
 __version__ = "0.1.0"
 
@@ -37,11 +40,17 @@ __all__ = [
     "DPSVI",
     "Aligned",
     "AlignedNatural",
+    "CompilerError",
     "Constant",
+    "ConvergenceWarning",
     "Directive",
+    "FallbackWarning",
     "FullRank",
+    "GaussianRelease",
     "Guarantee",
+    "Guided",
     "Levels",
+    "LostProcessError",
     "LowRank",
     "MeanField",
     "ModelError",
@@ -58,6 +67,7 @@ __all__ = [
     "Result",
     "Schedule",
     "Schema",
+    "SchemaError",
     "SourceError",
     "TableModel",
     "Vanilla",
@@ -66,6 +76,8 @@ __all__ = [
     "fit",
     "fit_many",
     "from_functions",
+    "join",
+    "na_dpvi_sgd",
     "open_arrow",
     "open_npy",
     "open_parquet",
@@ -78,6 +90,7 @@ __all__ = [
 
 _PACKAGES = (
     "baselines",
+    "data",
     "datasets",
     "evaluate",
     "families",
@@ -87,6 +100,7 @@ _PACKAGES = (
     "privacy",
     "reporting",
     "synthetic",
+    "train",
 )
 
 _HOMES = {
@@ -94,23 +108,26 @@ _HOMES = {
     "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
     "dpvi.core.driver": ("Directive", "Released"),
     "dpvi.core.guarantee": ("Guarantee",),
-    "dpvi.core.plan": ("Plan",),
+    "dpvi.core.plan": ("GaussianRelease", "Plan"),
     "dpvi.core.schedule": ("Schedule",),
-    "dpvi.data.schema": ("Schema",),
+    "dpvi.core.validation": ("CompilerError", "ConvergenceWarning", "FallbackWarning", "PrivacyWarning"),
+    "dpvi.data.schema": ("Schema", "SchemaError"),
     "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.dpsvi": ("DPSVI",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit",),
-    "dpvi.gradients": ("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla"),
+    "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
-    "dpvi.posterior": ("Posterior", "Result"),
-    "dpvi.privacy": ("PrivacyWarning", "plan", "plan_nonprivate", "plan_together"),
+    "dpvi.posterior": ("Posterior", "Result", "join"),
+    "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.studies": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
+    "dpvi.train.hosts": ("LostProcessError",),
+    "dpvi.train.optimizers": ("na_dpvi_sgd",),
 }
 
 
@@ -125,4 +142,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return [*__all__, *_PACKAGES]

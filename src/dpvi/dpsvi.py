@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from dpvi.core.plan import Plan
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.fitting import make_result, run_within_memory, start
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
@@ -200,7 +200,7 @@ class DPSVI:
                 "records. Go on from the state that the last update returned."
             )
         records, num_records = as_records(bound(self._model, self._guide, args, kwargs)[0])
-        same = record_structure(records) == record_structure(ready.records)
+        same = structure_of(records) == structure_of(ready.records)
         if num_records != ready.algorithm.sampler.num_records or not same:
             raise ValueError(
                 "update must be given all records, in the same arrays as init; it draws its batches from them itself."
@@ -229,7 +229,7 @@ class DPSVI:
         run = Run(ready.algorithm)
         remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
         trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
-        result = make_result(ready.algorithm, trace, record_structure(ready.records), ready.seed)
+        result = make_result(ready.algorithm, trace, structure_of(ready.records), ready.seed)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -20,10 +19,12 @@ from dpvi.core.validation import ConvergenceWarning
 from dpvi.data.records import structure_of
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
+from dpvi.gradients.base import describe
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import Streams, histogram_stream, streams
 from dpvi.models.base import Model
-from dpvi.models.generative import CovariateLaw, covariates_of
+from dpvi.models.covariate_law import CovariateLaw
+from dpvi.models.generative import covariates_of
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result
@@ -73,12 +74,13 @@ def fit(
         The variational family: :class:`~dpvi.families.MeanField`, ``FullRank`` or ``LowRank``.
     estimator
         The gradient estimator: :class:`~dpvi.gradients.Aligned`, ``Vanilla``, ``Preconditioned``, ``Natural`` or
-        ``AlignedNatural``.
+        ``AlignedNatural``; with a guide :class:`~dpvi.gradients.Guided`, to change the number of draws of a step or to
+        take all of its terms at the draw, ``Guided(closed_form=False)``.
     optimizer
         Any optax optimiser of the negative ELBO (summed over records, not averaged). By default Adam, its rate falling
         from 0.03 to 0.003 along a cosine: fast enough to narrow the scales of a short run, slow enough to settle.
     guide
-        A NumPyro guide in place of a family and an estimator: a function with the model's arguments or an autoguide,
+        A NumPyro guide in place of a family: a function with the model's arguments or an autoguide,
         with local latents computed from their record (amortised) and networks from ``numpyro.contrib.module`` if it
         likes. Then ``param`` sites and latents under the record plate are allowed in the model too; see
         :mod:`dpvi.models.guides`.
@@ -117,11 +119,6 @@ def fit(
     Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
     sizes and un-noised quantities are in no part of it.
     """
-    if driver is not None and not isinstance(estimator, Aligned):
-        raise ValueError(
-            f"A driver measures scores at points of its choice, which {type(estimator).__name__}() does not release. "
-            "Use estimator=Aligned()."
-        )
     algorithm, placed, key, scores = prepare(
         model,
         data,
@@ -227,15 +224,9 @@ def make_result(
         guarantee=guarantee,
         trace=trace,
         family=algorithm.family,
-        estimator=_describe(algorithm.estimator),
+        estimator=describe(algorithm.estimator),
         sites=getattr(algorithm.model, "sites", ()),
         structure=structure,
         model=algorithm.model,
         scores=scores,
     )
-
-
-def _describe(estimator: Any) -> dict[str, Any]:
-    """Name and settings, as they are stored with a result."""
-    settings = dataclasses.asdict(estimator).items()
-    return {"name": type(estimator).__name__} | {k: list(v) if isinstance(v, tuple) else v for k, v in settings}

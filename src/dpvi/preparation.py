@@ -22,19 +22,21 @@ from dpvi.data.sources.mapped import as_source
 from dpvi.families import Family, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Estimator
+from dpvi.gradients.base import describe
 from dpvi.gradients.ghost import uses_ghost_clipping
-from dpvi.gradients.ghost.microbatch import check_microbatch_size
+from dpvi.gradients.ghost.microbatch import checked_microbatch_size
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.mechanism.compiler_check import check_compiler
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
-from dpvi.models.generative import CovariateLaw
 from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
+from dpvi.posterior.storage import check_storable
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
 from dpvi.train.hosts import from_first, ready_together, require_same
 from dpvi.train.placement import Placed, Rows, bring_in, place, shard_lengths
@@ -83,19 +85,21 @@ def prepare(
     """
     if guide is not None:
         _refuse_beside_a_guide(family, estimator, covariate_law)
+    if driver is not None:
+        _check_measurable(guide, estimator)
     with ready_together():
         check_compiler()
         _check_settings(plan, family, estimator, optimizer)
-        check_microbatch_size(microbatch_size)
+        microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
         data = as_source(data)
         structure = structure_of(described(data))
-        structure_to_dict(structure)  # what could not be saved later is refused before anything is spent
         if guide is None:
             chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law)
         else:
             chosen = _with_guide(model, guide, data, plan, estimator)
+        check_storable(plan, chosen.family, describe(chosen.estimator), getattr(chosen.model, "sites", ()), structure)
         release_layers(plan.clipping, chosen.model, chosen.family, chosen.estimator)
         if optimizer is None:
             schedule = None if chosen.scores is None else plan.schedule
@@ -104,7 +108,7 @@ def prepare(
     key = _agreed_key(key, seed, plan, chosen, structure)
     algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)
     if plan.private:
-        warn_about_delta(plan.delta, algorithm.sampler.num_records)
+        warn_about_delta(plan, algorithm.sampler.num_records)
     return Prepared(algorithm, placed, key, chosen.scores)
 
 
@@ -120,8 +124,14 @@ def _with_family(
     estimator.check(family)
     ready = check(model, described(data))
     _check_covariates(ready, plan)
-    scores = _score_model(ready, plan, estimator, covariate_law) if driver is None else None
-    return _Inference(ready, family, estimator, scores)
+    if driver is None:
+        return _Inference(ready, family, estimator, _score_model(ready, plan, estimator, covariate_law))
+    if covariate_law is not None:
+        raise ValueError(
+            "A driver of your own is not given the covariate_law; leave it out, and pass it to "
+            "result.posterior('score', covariate_law=...) afterwards."
+        )
+    return _Inference(ready, family, estimator, None)
 
 
 def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
@@ -178,8 +188,20 @@ def _refuse_beside_a_guide(family: Any, estimator: Any, covariate_law: Any) -> N
         or not (estimator == Aligned() or isinstance(estimator, Guided))
     ):
         raise ValueError(
-            "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide."
+            "A guide takes the place of family, estimator and covariate_law; leave them out, or leave out the guide. "
+            "Settings of its gradient are estimator=dpvi.Guided(...)."
         )
+
+
+def _check_measurable(guide: Any, estimator: Any) -> None:
+    """Refuse a driver where a step releases no score at a point of its choice: it would only seem to measure."""
+    if guide is None and isinstance(estimator, Aligned):
+        return
+    releases = f"{type(estimator).__name__}() does not release" if guide is None else "a guide does not have"
+    raise ValueError(
+        f"A driver measures scores at points of its choice, which {releases}. Use estimator=Aligned() without a guide, "
+        "or leave out the driver."
+    )
 
 
 def _default_optimizer(num_steps: int) -> optax.GradientTransformation:
@@ -214,23 +236,46 @@ def _placed(
 def _score_model(
     model: Model, plan: Plan, estimator: Estimator, covariate_law: CovariateLaw | None
 ) -> ScoreModel | None:
-    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had."""
-    if plan.schedule is None or not plan.schedule.measures:
+    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had.
+
+    A plan that measures and pays for nothing else falls back to moving, with a warning. One that pays for histograms,
+    which nothing else reads, is refused, and so is a ``covariate_law`` that would be left aside.
+    """
+    if not plan.private or plan.schedule is None or not plan.schedule.measures:
+        _refuse_unread(plan, covariate_law, "no step of this plan measures")
         return None
-    if not isinstance(estimator, Aligned) or estimator.num_draws != 1:
-        return None
-    if not plan.private:
-        return None
-    try:
-        return ScoreModel(cast(NumPyroModel, model), plan, covariates=covariate_law)
-    except ModelError as error:
-        warnings.warn(
-            "The plan measures scores for sharp noise-aware intervals, which is not possible here; all steps go "
-            f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {error}",
-            FallbackWarning,
-            stacklevel=5,  # the line that called fit
+    if covariate_law is not None and plan.covariates:
+        raise ValueError(
+            "The covariate_law would replace histograms that the plan pays for. Leave it out, or make a plan with "
+            "covariates=[], which pays for the number of records alone."
         )
-        return None
+    if isinstance(estimator, Aligned) and estimator.num_draws == 1:
+        try:
+            return ScoreModel(cast(NumPyroModel, model), plan, covariate_law=covariate_law)
+        except ModelError as error:
+            reason = str(error)
+            _refuse_unread(plan, None, reason)
+    else:
+        reason = f"{estimator!r} does not release the scores that Aligned() does."
+        _refuse_unread(plan, covariate_law, reason)
+    warnings.warn(
+        "The plan measures scores for sharp noise-aware intervals, which is not possible here; all steps go "
+        f"to the optimiser instead and the posterior will be method='stationary', on the wide side. {reason}",
+        FallbackWarning,
+        stacklevel=5,  # the line that called fit
+    )
+    return None
+
+
+def _refuse_unread(plan: Plan, covariate_law: CovariateLaw | None, reason: str) -> None:
+    """Refuse histograms that would be paid for, and a law that was given, where no scores are measured to read them."""
+    if plan.private and plan.covariates:
+        unread, remedy = "histograms of covariates, which this plan pays for", "Make a plan without covariates="
+    elif covariate_law is not None:
+        unread, remedy = "a covariate_law", "Leave it out"
+    else:
+        return
+    raise ValueError(f"Only the score posterior reads {unread}, and here is none: {reason.rstrip('.')}. {remedy}.")
 
 
 def _check_covariates(model: Any, plan: Plan) -> None:

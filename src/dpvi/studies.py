@@ -18,13 +18,13 @@ from tqdm.auto import tqdm
 from dpvi.core import validation
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.families import Family, MeanField
 from dpvi.fitting import histograms_of, make_result, run_within_memory, start
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.rng import Streams, root_key, streams, study_secret
 from dpvi.models.base import Model
-from dpvi.models.generative import CovariateLaw
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver
 from dpvi.preparation import Prepared, prepare
@@ -203,7 +203,7 @@ class _Study(NamedTuple):
 
     def _result(self, number: int, trace: Trace) -> Result:
         seed = None if self.fits.seeds is None else self.fits.seeds[number]
-        structure = record_structure(self.fits.records_of(0))
+        structure = structure_of(self.fits.records_of(0))
         result = make_result(self.algorithm, trace, structure, seed, self.ready.scores)
         if self.together is None or not result.plan.private:
             return result
@@ -353,4 +353,4 @@ def _check_different(seeds: Sequence[int]) -> None:
 def _checked_size(group_size: Any, num_fits: int, kept: bool) -> int:
     if group_size is None:
         return min(num_fits, _KEPT_GROUP) if kept else num_fits
-    return min(validation.whole_number("group_size", group_size, kinds=(int, np.integer)), num_fits)
+    return min(validation.whole_number("group_size", group_size), num_fits)

@@ -93,25 +93,6 @@ def test_drawn_sums_have_these_moments(x64):
         assert_moments(sums, 50 * record.mean, 55 * record.covariance)
 
 
-def test_expected_moments_are_those_of_covariates_with_an_unknown_law(x64):
-    prior = NormalInverseWishart(MEAN, 2.0, 60 * COVARIANCE, 30.0)
-    expected = prior.expected_moments()
-    draw = jax.jit(jax.vmap(prior.draw))
-    states = draw(jax.random.split(jax.random.key(3), 50_000))
-    random = np.random.default_rng(4)
-    roots = np.linalg.cholesky(np.asarray(states.covariance))
-    x = np.asarray(states.mean) + np.einsum("nij,nj->ni", roots, random.normal(size=(50_000, 3)))
-    x = np.column_stack([x, np.ones(len(x))])
-    first, second, _ = pair_indices(4)
-    samples = x[:, first] * x[:, second]
-    assert_moments(samples, expected.second[first, second], expected.pairs)
-    normal = known_covariates(MEAN, expected.second[:-1, :-1] - np.outer(MEAN, MEAN))
-    with pytest.raises(AssertionError):  # a normal law of the same covariance has lighter tails
-        assert_moments(samples, expected.second[first, second], normal.pairs)
-    with pytest.raises(ValueError, match="no fourth moment"):
-        NormalInverseWishart(MEAN, 2.0, COVARIANCE, 6.0).expected_moments()
-
-
 def test_learned_covariates_settle_on_the_law_of_the_records(x64):
     random = np.random.default_rng(5)
     x = np.column_stack([random.multivariate_normal(MEAN, COVARIANCE, 5000), np.ones(5000)])

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from dpvi.cli.main import main
+from dpvi.cli.main import build_parser, main
 from dpvi.core.plan import Plan
+from dpvi.core.validation import CompilerError
 
 SETTINGS = ["--delta", "1e-5", "--sampling-rate", "0.05", "--num-steps", "100", "--clip-norm", "3"]
 
@@ -94,6 +95,33 @@ def test_a_false_claim_is_refused(capsys, tmp_path):
 def test_a_large_epsilon_is_warned_about_on_the_console(capsys):
     assert main(["plan", "--epsilon", "20", *SETTINGS]) == 0
     assert "Warning: epsilon = 20 is above 10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["[1]", '"ab"', "[{}]"])
+def test_a_plan_whose_columns_are_none_is_refused(content, capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    main(["plan", "--epsilon", "1", *SETTINGS, "--output", str(path)])
+    path.write_text(path.read_text().replace('"covariates": null', f'"covariates": {content}'))
+    capsys.readouterr()
+    assert main(["plan", "--verify", str(path)]) == 2
+    assert "not a complete dpvi plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [CompilerError("This JAX is not for us."), MemoryError("Too small a machine.")])
+def test_what_a_fit_refuses_is_one_sentence_too(error, capsys, monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("dpvi.fit", refuse, raising=False)
+    assert main(["demo", "--output", str(tmp_path / "demo")]) == 2
+    assert capsys.readouterr().err == f"dpvi demo: {error}\n"
+    assert not (tmp_path / "demo").exists()
+
+
+def test_help_names_what_the_commands_do():
+    words = build_parser().format_help()
+    assert all(name in words for name in ("plan", "schema", "demo"))
+    assert "publish" not in words  # there is no such command
 
 
 def test_help_imports_no_numerical_package():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+import numpy as np
 import pytest
 from support.small_models import histogram_plan
 
@@ -27,6 +29,37 @@ def test_a_plan_with_columns_and_a_schedule_comes_back_from_its_file(tmp_path):
     assert Plan.load(tmp_path / "plan.json") == plan
 
 
+NUMPY_SETTINGS = {
+    "bounds": lambda: Numeric(*np.array([0, 120]), bins=np.int64(8)),
+    "levels": lambda: Levels(tuple(np.arange(3, dtype=np.float32))),
+    "indicators": lambda: OneHot(np.int32(5), reference=np.bool_(True)),
+    "a constant": lambda: Constant(np.float32(1)),
+}
+
+
+@pytest.mark.parametrize("case", NUMPY_SETTINGS)
+def test_numbers_from_arrays_are_stored_as_plain_ones(case, tmp_path):
+    """They pass the checks, so they must also pass into a file: otherwise a run is paid for and cannot be kept."""
+    plan = histogram_plan((NUMPY_SETTINGS[case](),), num_records=np.int64(5000))
+    plan.save(tmp_path / "plan.json")
+    assert Plan.load(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"schedule": dpvi.Schedule(np.float32(0.5), np.int64(3), np.float32(2))},
+        {"epsilon": np.float32(1), "delta": np.float32(1e-5)},
+        {"releases": (GaussianRelease("gradients", np.float32(0.1), np.int64(100), np.float32(1), np.array(1)),)},
+        {"clipping": dpvi.QuantileClipping(np.float32(0.5), np.float32(0.2), np.float32(0.01), np.int64(50))},
+    ],
+)
+def test_a_plan_of_numbers_from_arrays_is_written(settings):
+    release = GaussianRelease("gradients", 0.1, 100, 1.0, 1.0)
+    plan = Plan(**{"epsilon": 1.0, "delta": 1e-5, "releases": (release,), "accountant": "a label", **settings})
+    assert Plan.from_dict(json.loads(plan.to_json())) == plan
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
@@ -36,6 +69,8 @@ def test_a_plan_with_columns_and_a_schedule_comes_back_from_its_file(tmp_path):
         (lambda: Levels(()), "one or more distinct"),
         (lambda: Levels((1, 1)), "one or more distinct"),
         (lambda: OneHot(1, reference=True), "levels must be"),
+        (lambda: OneHot(np.float64(5)), "levels must be a whole number"),
+        (lambda: OneHot(np.bool_(True)), "levels must be a whole number"),
         (lambda: Constant(math.nan), "finite value"),
         (lambda: dpvi.Schedule(move_share=1.5), "move_share"),
         (lambda: dpvi.Schedule(num_blocks=0), "num_blocks"),

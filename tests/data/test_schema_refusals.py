@@ -7,6 +7,7 @@ import datetime
 import numpy as np
 import pytest
 
+import dpvi
 from dpvi.data.schema import Boolean, Categorical, Count, Date, Design, Numeric, Ordinal, Schema, SchemaError
 
 SCHEMA = Schema(
@@ -24,6 +25,15 @@ GOOD = {"age": [40], "job": ["a"], "town": ["x"], "n": [2], "ill": [True], "born
 
 def changed(**columns):
     return {**GOOD, **columns}
+
+
+@pytest.mark.parametrize("column", [dpvi.Numeric(0, 80), dpvi.OneHot(3)])
+def test_columns_of_histograms_and_of_tables_are_told_apart(column):
+    """Both kinds have a Numeric, so a sentence that names the class alone would not help."""
+    with pytest.raises(SchemaError, match=r"'age': .*columns of a table come from dpvi\.data\.schema"):
+        Schema({"age": column})
+    with pytest.raises(TypeError, match=r"from dpvi, not from dpvi\.data\.schema"):
+        dpvi.plan(1.0, 1e-5, 0.1, 1000, 1.0, covariates=[Numeric(0, 80)])
 
 
 def test_values_outside_are_clamped_without_a_word(capsys):

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 from support.statistics import assert_close, assert_rates
 
-from dpvi.data.records import record_structure
+from dpvi.data.records import structure_of
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.train.optimizers import learning_rates
 from experiments.common import study as study_module
@@ -34,7 +34,7 @@ def _case(request):
 
 
 def ready(case, records):
-    return NumPyroModel(case.problem.model, record_structure(jax.tree.map(jnp.asarray, records)))
+    return NumPyroModel(case.problem.model, structure_of(jax.tree.map(jnp.asarray, records)))
 
 
 @pytest.mark.usefixtures("x64")

@@ -13,7 +13,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from support import guide_models, numpyro_models
 
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.families import MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Vanilla
@@ -38,7 +38,7 @@ def nearby(model, scale=0.2, seed=4):
 
 def guided(function, guide, data):
     records, _ = as_records(data)
-    model = GuidedModel(function, guide, record_structure(records))
+    model = GuidedModel(function, guide, structure_of(records))
     return model, GuideFamily(tuple(model.parameters.describe()), model), records
 
 

@@ -12,7 +12,7 @@ from support import numpyro_models
 from support.small_models import RECORDS, exact_plan, location_model
 
 import dpvi
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.families import MeanField
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.vanilla import Vanilla
@@ -85,7 +85,7 @@ def of_a_family(name):
     """(record -> release) of a model of the tests, and its records."""
     example = next(each for each in numpyro_models.EXAMPLES if each[0] == name)
     records, _ = as_records(many(example[2]))
-    model, family = NumPyroModel(example[1], record_structure(records)), MeanField()
+    model, family = NumPyroModel(example[1], structure_of(records)), MeanField()
     xi = family.initial(jnp.zeros(model.dimension))
     eta = jax.random.normal(jax.random.key(1), (1, model.dimension))
     queries = jax.vmap(family.transform, (None, 0))(xi, eta)
@@ -94,7 +94,7 @@ def of_a_family(name):
 
 def of_a_guide():
     records, _ = as_records(np.random.default_rng(0).normal(size=LARGE))
-    model = GuidedModel(correlated_codes, correlated_guide, record_structure(records))
+    model = GuidedModel(correlated_codes, correlated_guide, structure_of(records))
     assert model.closed_sites == ("code",)
     xi, eta = model.initial(jax.random.key(0)), jax.random.normal(jax.random.key(1), (1, model.num_base))
     return lambda record: Guided().release(model, None, xi, eta, None, record), records

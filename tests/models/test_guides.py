@@ -22,6 +22,7 @@ from numpyro.infer.autoguide import (
 from support import guide_models, numpyro_models
 from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
 
+import dpvi
 from dpvi.models.base import ModelError
 from dpvi.models.guides import GuidedModel
 from dpvi.models.guides.check import check_guide
@@ -265,6 +266,15 @@ def keeps_state(y):
 def test_a_guide_that_cannot_be_fitted_says_why(model, guide, sentence):
     with pytest.raises(ModelError, match=sentence):
         check_guide(model, guide, Y)
+
+
+def test_the_public_check_takes_a_guide():
+    """A model that a family could not fit, for its latents under the plate; and a guide that cannot be fitted."""
+    assert isinstance(dpvi.check(vae, PIXELS, guide=vae_guide), GuidedModel)
+    with pytest.raises(ModelError, match=r"at least one numpyro\.param"):
+        dpvi.check(mean, Y, guide=nothing_to_learn)
+    with pytest.raises(ModelError):
+        dpvi.check(vae, PIXELS)
 
 
 def test_a_model_that_couples_records_or_reads_them_in_its_prior_is_refused():

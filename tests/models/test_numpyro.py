@@ -11,7 +11,7 @@ import pytest
 from numpyro.infer.util import potential_energy
 from support import numpyro_models as examples
 
-from dpvi.data.records import as_records, record_structure
+from dpvi.data.records import as_records, structure_of
 from dpvi.models.base import Model, ModelError
 from dpvi.models.numpyro import NumPyroModel
 
@@ -20,7 +20,7 @@ ALL = examples.EXAMPLES + examples.SUBSAMPLED
 
 def build(example):
     records, _ = as_records(example.data)
-    return NumPyroModel(example.model, record_structure(records)), records
+    return NumPyroModel(example.model, structure_of(records)), records
 
 
 def point(model, seed=0):

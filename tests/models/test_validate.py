@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
 
+import dpvi
 from dpvi.data.sources import base, open_npy
 from dpvi.models.validate import validate
 
@@ -17,13 +20,21 @@ def model(x, y):
         numpyro.sample("y", dist.Gamma(1.0, 1.0 + (x @ w) ** 2), obs=y)
 
 
-def lines(capsys, *arguments):
-    assert validate(*arguments) is None
+def lines(capsys, data, model=None):
+    assert validate(model, data) is None
     captured = capsys.readouterr()
     assert captured.out == ""
     found = captured.err.splitlines()
     assert all(line.startswith("SENSITIVE") for line in found)
     return found
+
+
+def test_a_model_comes_before_its_records_as_in_fit_and_check(capsys):
+    orders = [list(inspect.signature(function).parameters)[:2] for function in (dpvi.fit, dpvi.check, validate)]
+    assert orders == [["model", "data"]] * 3
+    with pytest.raises(ValueError, match="data must be an array with one row per record, got a single function"):
+        validate((np.zeros((3, 2)), np.ones(3)), model)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_good_records_say_so(capsys):

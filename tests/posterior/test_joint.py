@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from support.guide_models import mean, mean_guide
 from support.small_models import private_plan
 
 import dpvi
@@ -55,5 +54,28 @@ def test_refusals(results):
         join({"one": first, "two": first})
     with pytest.raises(ValueError, match="at least two"):
         join({"one": first})
-    with pytest.raises(TypeError, match="result, posterior"):
-        join({"one": first, "two": (dataclasses.replace(results[1]), None)})
+
+
+WRONG = {
+    "no posterior": lambda result: {"two": (result, None)},
+    "a result alone": lambda result: {"two": result},
+    "a posterior alone": lambda result: {"two": result.posterior("last")},
+    "the wrong way round": lambda result: {"two": (result.posterior("last"), result)},
+    "a third": lambda result: {"two": (result, result.posterior("last"), 1)},
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_block_is_a_result_with_its_posterior(results, case):
+    first = (results[0], results[0].posterior("last"))
+    with pytest.raises(TypeError, match=r"join needs \{name: \(result, result\.posterior\(\)\)\}, got .* for 'two'"):
+        join({"one": first, **WRONG[case](results[1])})
+    with pytest.raises(TypeError, match="got list"):
+        join(list(results))
+
+
+def test_the_posterior_of_a_guide_cannot_be_joined(results):
+    """Its draws would lack the privacy noise that the other block's include."""
+    by_guide = dpvi.fit(mean, np.zeros(9), private_plan(4), guide=mean_guide, seed=1, progress=False)
+    with pytest.raises(TypeError, match="'two' is a guide's"):
+        join({"one": (results[0], results[0].posterior("last")), "two": (by_guide, by_guide.posterior())})

@@ -171,7 +171,7 @@ def test_covariates_are_drawn_and_the_response_enumerated():
     structure = (jax.ShapeDtypeStruct((2,), jnp.dtype("float32")), jax.ShapeDtypeStruct((), jnp.dtype("int32")))
     model = NumPyroModel(logistic, structure)
     law = lambda key, n: jax.random.normal(key, (n, 2))  # noqa: E731
-    scores = ScoreModel(model, plan_nonprivate(1.0, 1), N, covariates=law, num_simulated=5000)
+    scores = ScoreModel(model, plan_nonprivate(1.0, 1), N, covariate_law=law, num_simulated=5000)
     random = np.random.default_rng(5)
     x, truth = random.normal(size=(N, 2)), np.array([0.8, -0.5])
     y = random.uniform(size=N) < sigmoid(x @ truth)
@@ -231,7 +231,7 @@ def test_discrete_draws_do_not_keep_gauss_newton_from_its_answer(monkeypatch):
     blocks = one_block(np.zeros(3), plan.sampling_rate * released, 100.0)
 
     def answers():
-        law_of_scores = ScoreModel(model, plan, covariates=law, num_simulated=1000)  # a new one compiles anew
+        law_of_scores = ScoreModel(model, plan, covariate_law=law, num_simulated=1000)  # a new one compiles anew
         return [gauss_newton(law_of_scores, blocks, np.zeros(3), seed) for seed in range(6)]
 
     found = answers()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import itertools
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from support.numpyro_models import logistic
 from support.score_models import coin, score_plan, sigmoid
 from support.small_models import histogram_plan
+from support.statistics import assert_close
 
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan
@@ -20,7 +24,8 @@ from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, blocks_o
 from dpvi.posterior.score.check import BlockCheck
 
 # of the squared distance in standard deviations, where responses are enumerated
-SEARCH_TOLERANCE = importlib.import_module("dpvi.posterior.score.gauss_newton")._TOLERANCE
+SEARCH = importlib.import_module("dpvi.posterior.score.gauss_newton")
+SEARCH_TOLERANCE = SEARCH._TOLERANCE
 
 TRUTH = np.array([0.8, -0.5, 0.3])
 COLUMNS = (dpvi.Numeric(-4, 4), dpvi.Numeric(-4, 4), dpvi.Constant())
@@ -33,9 +38,9 @@ def table(seed, n=4000):
     return x, (random.uniform(size=n) < sigmoid(x @ TRUTH)).astype(np.int32)
 
 
-def regression_plan(noise_multiplier=30.0, columns=COLUMNS, **settings):
+def regression_plan(noise_multiplier=30.0, columns=COLUMNS, schedule=SCHEDULE):
     gradients = GaussianRelease("gradients", 0.1, 300, noise_multiplier, 2.0)
-    plan = histogram_plan(columns, noise_multiplier=20.0, schedule=SCHEDULE, **settings)
+    plan = histogram_plan(columns, noise_multiplier=20.0, schedule=schedule)
     return Plan(**{**vars(plan), "releases": (gradients, plan.releases[1])})
 
 
@@ -92,22 +97,30 @@ def test_many_at_once_equal_one_by_one(monkeypatch):
     assert not np.allclose(together[0].trace.segments.query[-1], together[1].trace.segments.query[-1])
 
 
-def test_a_declared_law_of_covariates():
-    def law(key, n):
-        noise = jax.random.normal(key, (n, 2))
-        return jax.numpy.concatenate([noise, jax.numpy.ones((n, 1))], axis=1)
+def standard_law(key, n):
+    return jax.numpy.concatenate([jax.random.normal(key, (n, 2)), jax.numpy.ones((n, 1))], axis=1)
 
-    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
-    run = dpvi.fit(logistic, table(0), plan, covariate_law=law, seed=3, progress=False)
+
+def measuring_plan(schedule=SCHEDULE):
+    """A plan that measures and knows the number of records, without histograms."""
+    return Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": schedule})
+
+
+def test_a_declared_law_of_covariates():
+    """It has one name, before a run and after it; declared columns have the other."""
+    run = dpvi.fit(logistic, table(0), measuring_plan(), covariate_law=standard_law, seed=3, progress=False)
     posterior = run.posterior()
+    again = dataclasses.replace(run, scores=None).posterior("score", covariate_law=standard_law)
+    np.testing.assert_allclose(again.distribution.mean, posterior.distribution.mean, rtol=1e-6)
+    with pytest.raises(TypeError, match=r"does not take these options.*'covariates'"):
+        run.posterior("score", covariates=standard_law)
     assert posterior.method == "score"
     assert np.all(np.abs(posterior.distribution.mean - TRUTH) < 4 * posterior.distribution.standard_deviations)
 
 
 def test_a_model_that_cannot_draw_records_falls_back_and_says_so():
-    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
     with pytest.warns(FallbackWarning, match=r"stationary.*dpvi.plan\(covariates="):
-        run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
+        run = dpvi.fit(logistic, table(0), measuring_plan(), seed=3, progress=False)
     assert run.posterior().method == "stationary"
 
 
@@ -136,6 +149,66 @@ def test_a_private_number_of_records_for_a_generative_model():
     assert summary.lower[0] < 0.4 < summary.upper[0]
 
 
+def test_nuts_is_an_engine_of_the_default():
+    """The check on Gauss-Newton, by one word: the same answer, and not one a standard deviation off."""
+    plan = Plan(**{**vars(score_plan(4000, 300, noise_multiplier=5.0)), "schedule": SCHEDULE})
+    y = (np.random.default_rng(1).uniform(size=4000) < 0.4).astype(np.int32)
+    run = dpvi.fit(coin, y, plan, seed=1, progress=False)
+    expected = run.posterior().distribution
+    posterior = run.posterior("score", engine="nuts", num_draws=400, num_warmup=200)
+    assert posterior.method == "score"
+    draws = np.asarray(posterior.sample_unconstrained(400, jax.random.key(0)))
+    np.testing.assert_array_equal(np.sort(draws, axis=0), np.sort(posterior.distribution.draws, axis=0))
+    assert posterior.sample_unconstrained(900, jax.random.key(0)).shape == (900, 1)
+    sd = expected.standard_deviations[0]
+    assert_close(draws.mean(), expected.mean[0], sd / np.sqrt(100))  # 400 draws of a chain, 100 independent ones
+    assert_close(posterior.distribution.standard_deviations[0], sd, sd * (0.05 + 1 / np.sqrt(200)))
+    with pytest.raises(AssertionError):
+        assert_close(draws.mean(), expected.mean[0] + sd, sd / np.sqrt(100))
+    with pytest.raises(ValueError, match="no density"):
+        posterior.log_prob(np.zeros(1))
+
+
+def test_nuts_has_a_chain_for_each_law(result, monkeypatch):
+    """As many draws from each, from its own Gauss-Newton answer."""
+    laws = []
+
+    def chain(scores, blocks, key, num_samples, num_warmup, seed, population, found):
+        laws.append((population.law.shares, found.mean))
+        return np.full((num_samples, len(found.mean)), float(len(laws)))
+
+    module = importlib.import_module("dpvi.posterior.score.score_posterior")
+    monkeypatch.setattr(module, "sample_nuts", chain)
+    drawn = result.posterior("score", engine="nuts", num_draws=16).distribution.draws
+    assert len(laws) == 8
+    assert all(not np.array_equal(laws[0][part], laws[1][part]) for part in (0, 1))
+    np.testing.assert_array_equal(drawn[:, 0], np.repeat(np.arange(1.0, 9.0), 2))
+    search = module.gauss_newton
+
+    def near(*arguments, **options):
+        return search(*arguments, **options)._replace(decrement=0.99 * SEARCH._USABLE)
+
+    monkeypatch.setattr(module, "gauss_newton", near)
+    with (
+        pytest.warns(dpvi.ConvergenceWarning),
+        pytest.raises(NotConvergedError, match="engine='gauss_newton'"),
+    ):
+        result.posterior("score", engine="nuts")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"engine": "laplace"}, "engine must be one of 'gauss_newton', 'nuts'"),
+        ({"num_draws": 10}, "belongs to a chain"),
+        ({"engine": "nuts", "num_warmup": 0}, "num_warmup must be a whole number"),
+    ],
+)
+def test_engines_that_are_none_and_their_settings(result, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        result.posterior("score", **options)
+
+
 @pytest.mark.parametrize("method", ["last", "average", "stationary", "na_dpvi"])
 def test_a_run_that_only_measured_has_no_iterates_to_read(result, method):
     with pytest.raises(ValueError, match=r"all of its steps measured.*move_share=1"):
@@ -161,16 +234,65 @@ def test_the_model_is_in_doubt_only_where_no_law_of_its_covariates_fits(result, 
         assert next(calls) == fitting + 1
 
 
-def test_other_estimators_move_all_the_way():
-    run = dpvi.fit(logistic, table(0), regression_plan(), estimator=dpvi.Vanilla(), seed=3, progress=False)
+@pytest.mark.parametrize("estimator", [dpvi.Vanilla(), dpvi.Aligned(num_draws=2)])
+def test_other_estimators_move_all_the_way_and_say_so(estimator):
+    with pytest.warns(FallbackWarning, match=r"does not release the scores that Aligned\(\) does") as caught:
+        run = dpvi.fit(logistic, table(0), measuring_plan(), estimator=estimator, seed=3, progress=False)
+    assert caught[0].filename == __file__
     assert run.trace.segments is None
     assert run.posterior("last").method == "last"
 
 
 def test_a_schedule_that_only_moves():
-    plan = Plan(**{**vars(regression_plan()), "schedule": dpvi.Schedule(move_share=1.0)})
+    plan = measuring_plan(dpvi.Schedule(move_share=1.0))
     run = dpvi.fit(logistic, table(0), plan, seed=3, progress=False)
     assert run.trace.segments is None
+
+
+def unable(x, y):
+    """A regression that cannot draw its records: the response enters by a factor."""
+    weights = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.factor("y", dist.Bernoulli(logits=x @ weights).log_prob(y))
+
+
+MOVING = dpvi.Schedule(move_share=1.0)
+UNREAD = {
+    "histograms for another estimator": ({"estimator": dpvi.Vanilla()}, r"reads histograms .* Vanilla"),
+    "histograms for several draws": ({"estimator": dpvi.Aligned(2)}, r"reads histograms .*num_draws=2"),
+    "histograms and no schedule": ({"plan": regression_plan(schedule=None)}, "no step of this plan measures"),
+    "histograms and a schedule that moves": ({"plan": regression_plan(schedule=MOVING)}, "no step of this plan"),
+    "histograms for a model without responses": (
+        {"model": unable, "plan": regression_plan(columns=(*COLUMNS, dpvi.Levels((0, 1))))},
+        "reads histograms of covariates",
+    ),
+    "histograms and a law": ({"covariate_law": standard_law}, "would replace histograms"),
+    "a law and nothing to measure": (
+        {"plan": measuring_plan(MOVING), "covariate_law": standard_law},
+        "reads a covariate_law",
+    ),
+    "a law for another estimator": (
+        {"plan": measuring_plan(), "covariate_law": standard_law, "estimator": dpvi.Vanilla()},
+        "reads a covariate_law",
+    ),
+    "a law for a driver": (
+        {"plan": measuring_plan(), "covariate_law": standard_law, "driver": lambda released: dpvi.Directive(5)},
+        "A driver of your own is not given",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_nobody_would_read_is_refused_before_it_is_paid_for(case, monkeypatch):
+    options, sentence = UNREAD[case]
+
+    def must_not_count(*_, **__):
+        raise AssertionError("histograms were released")
+
+    monkeypatch.setattr("dpvi.fitting.histograms_of", must_not_count)
+    call = {"model": logistic, "data": table(0), "plan": regression_plan(), **options}
+    with pytest.raises(ValueError, match=sentence):
+        dpvi.fit(**call, seed=3, progress=False)
 
 
 @pytest.mark.parametrize("move_share", [0.0, 0.3])

@@ -191,13 +191,17 @@ def test_a_large_epsilon_earns_a_warning_that_says_why():
         plan(**{**GOOD, "epsilon": 10.0, "sampling_rate": 1.0})
 
 
-def test_a_large_delta_earns_a_warning_without_the_number_of_records():
+@pytest.mark.parametrize(("declared", "mark"), [(None, "SENSITIVE (tells of the number of records"), (1234, "delta")])
+def test_a_large_delta_earns_a_warning_without_the_number_of_records(declared, mark):
+    """That it is there tells whether there are 1/δ records, so it is marked where that is private."""
+    large = plan(**{**GOOD, "delta": 1e-3, "num_records": declared})
     with pytest.warns(PrivacyWarning, match="one over the number of records") as caught:
-        warn_about_delta(1e-3, 1234)
+        warn_about_delta(large, 1234)
+    assert str(caught[0].message).startswith(mark)
     assert "1234" not in str(caught[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_about_delta(1e-4, 1234)
+        warn_about_delta(plan(**{**GOOD, "delta": 1e-4}), 1234)
 
 
 def test_privacy_loads_no_jax():

@@ -187,6 +187,28 @@ def test_refusals():
         synthesize(posterior, two_coins, COIN, num_records=5, key=KEY)
 
 
+@pytest.mark.parametrize("key", [0, np.int64(0), "8", jax.random.split(KEY)])
+def test_a_key_that_is_none_is_refused(key):
+    with pytest.raises(TypeError, match=r"key must come from jax\.random\.key"):
+        synthesize(posterior_of(coin, COIN, 0.0, 1.0), coin, COIN, num_records=5, key=key)
+
+
+def test_a_key_need_not_be_given(monkeypatch):
+    """Each call then has one of its own, and its data sets stay as they are."""
+    entropy = iter((b"a" * 8, b"b" * 8))
+    monkeypatch.setattr("dpvi.posterior.posterior.secrets.token_bytes", lambda _: next(entropy))
+    posterior = posterior_of(coin, COIN, 0.0, 1.0)
+    first, second = (synthesize(posterior, coin, COIN, num_records=64, num_datasets=1) for _ in range(2))
+    np.testing.assert_array_equal(first.encoded(0)["ill"], first.encoded(0)["ill"])
+    assert not np.array_equal(first.encoded(0)["ill"], second.encoded(0)["ill"])
+
+
+@pytest.mark.parametrize("schema", ["schema.toml", {"ill": Boolean()}])
+def test_a_schema_that_is_none_is_refused(schema):
+    with pytest.raises(TypeError, match=r"schema must be the dpvi\.Schema .* Schema\.load"):
+        synthesize(posterior_of(coin, COIN, 0.0, 1.0), coin, schema, num_records=5, key=KEY)
+
+
 def two_coins(ill):
     logits = numpyro.sample("logits", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     with numpyro.plate("records", ill.shape[0]):

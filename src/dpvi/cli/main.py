@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from dpvi.cli import demo, plan, schema
+from dpvi.core.validation import CompilerError
 
 COMMANDS = (plan, schema, demo)
 
@@ -21,7 +22,8 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="dpvi",
-        description="Bayesian inference under differential privacy: plan, fit, and publish with a guarantee.",
+        description="Bayesian inference under differential privacy: turn a budget into a plan, declare the schema of a "
+        "table, or see a private fit of simulated records. Models and records are fitted from Python, with dpvi.fit.",
     )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="command", required=True)
     for command in COMMANDS:
@@ -35,12 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 on success; 2 when the input was refused, with one sentence on standard error.
+        0 on success; 2 when the input, the installed JAX or the machine was refused, with one sentence on standard
+        error.
     """
     options = build_parser().parse_args(arguments)
     try:
         return int(options.func(options) or 0)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, MemoryError, CompilerError) as error:
         print(f"dpvi {options.command}: {error}", file=sys.stderr)
         return _FAILURE
 

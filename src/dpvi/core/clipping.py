@@ -62,7 +62,7 @@ class PerLayer:
             raise ValueError(f"PerLayer needs {{pattern: clip norm}} with patterns that are text, got {patterns}.")
         if len(set(patterns)) != len(patterns):
             raise ValueError(f"PerLayer needs every pattern once, got {patterns}.")
-        object.__setattr__(self, "clip_norms", pairs)
+        validation.keep(self, clip_norms=pairs)
         validation.clip_norm(self.clip_norm)
 
     @property
@@ -139,11 +139,13 @@ class QuantileClipping:
 
     def __post_init__(self) -> None:
         for name in ("target_quantile", "count_share"):
-            if not 0 < validation.number(name, getattr(self, name)) < 1:
+            share = validation.number(name, getattr(self, name))
+            if not 0 < share < 1:
                 raise ValueError(f"{name} must lie strictly between 0 and 1, got {getattr(self, name)!r}.")
-        validation.positive("learning_rate", self.learning_rate)
+            validation.keep(self, **{name: share})
+        validation.keep(self, learning_rate=validation.positive("learning_rate", self.learning_rate))
         if self.expected_batch is not None:
-            validation.positive("expected_batch", self.expected_batch)
+            validation.keep(self, expected_batch=validation.positive("expected_batch", self.expected_batch))
 
     def gradient_noise_multiplier(self, noise_multiplier: float) -> float:
         """σ_g, what gradients get where gradients and count together have σ = ``noise_multiplier``."""

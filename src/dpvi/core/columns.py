@@ -33,7 +33,7 @@ class Numeric:
         lower, upper = validation.number("lower", self.lower), validation.number("upper", self.upper)
         if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
             raise ValueError(f"Numeric needs finite bounds, lower below upper, got {self.lower!r} and {self.upper!r}.")
-        validation.whole_number("bins", self.bins, 1)
+        validation.keep(self, lower=lower, upper=upper, bins=validation.whole_number("bins", self.bins))
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Levels:
         values = tuple(sorted(validation.number("a level", value) for value in self.values))
         if len(values) < 1 or len(set(values)) < len(values) or not all(map(math.isfinite, values)):
             raise ValueError(f"Levels needs one or more distinct finite values, got {self.values!r}.")
-        object.__setattr__(self, "values", values)
+        validation.keep(self, values=values)
 
     @property
     def bins(self) -> int:
@@ -62,7 +62,9 @@ class OneHot:
     reference: bool = False
 
     def __post_init__(self) -> None:
-        validation.whole_number("levels", self.levels, 2 if self.reference else 1)
+        reference = bool(self.reference)
+        levels = validation.whole_number("levels", self.levels, 2 if reference else 1)
+        validation.keep(self, levels=levels, reference=reference)
 
     @property
     def bins(self) -> int:
@@ -82,8 +84,10 @@ class Constant:
     width = 1
 
     def __post_init__(self) -> None:
-        if not math.isfinite(validation.number("value", self.value)):
+        value = validation.number("value", self.value)
+        if not math.isfinite(value):
             raise ValueError(f"Constant needs a finite value, got {self.value!r}.")
+        validation.keep(self, value=value)
 
 
 Column = Numeric | Levels | OneHot | Constant
@@ -96,7 +100,8 @@ def checked_columns(columns: Iterable[Any]) -> tuple[Column, ...]:
     for column in found:
         if not isinstance(column, Column):
             raise TypeError(
-                f"covariates must be a sequence of {', '.join(_KINDS)} (from dpvi), one per raw column, got {column!r}."
+                f"covariates must be a sequence of {', '.join(_KINDS)} (from dpvi, not from dpvi.data.schema, which "
+                f"declares tables), one per raw column, got {column!r}."
             )
     return found
 
@@ -121,6 +126,8 @@ def columns_from_list(stored: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]
     """The inverse of :func:`columns_to_list`."""
     columns = []
     for entry in stored:
+        if not isinstance(entry, Mapping):
+            raise TypeError(f"a column is stored as an object with a kind, got {entry!r}")
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
         }

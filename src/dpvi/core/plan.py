@@ -66,8 +66,13 @@ class GaussianRelease:
     clip_norm: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sampling_rate", validation.sampling_rate(self.sampling_rate))
-        object.__setattr__(self, "count", validation.num_steps(self.count))
+        validation.keep(
+            self,
+            sampling_rate=validation.sampling_rate(self.sampling_rate),
+            count=validation.num_steps(self.count),
+            noise_multiplier=validation.number("noise_multiplier", self.noise_multiplier),
+            clip_norm=validation.number("clip_norm", self.clip_norm),
+        )
 
     @property
     def noise_scale(self) -> float:
@@ -99,7 +104,7 @@ class Plan:
     def __post_init__(self) -> None:
         validation.adjacency(self.adjacency)
         self._check_budget()
-        object.__setattr__(self, "releases", tuple(self.releases))
+        validation.keep(self, releases=tuple(self.releases))
         names = [getattr(release, "name", release) for release in self.releases]
         if names.count(GRADIENTS) != 1 or len(set(names)) != len(names):
             raise ValueError(f"A plan needs exactly one release named {GRADIENTS!r} and distinct names, got {names}.")
@@ -121,7 +126,7 @@ class Plan:
                 "norm. Plan without covariates=, or without clipping=."
             )
         if isinstance(self.clipping, QuantileClipping):
-            object.__setattr__(self, "clipping", self.clipping.with_batch(self.sampling_rate, self.num_records))
+            validation.keep(self, clipping=self.clipping.with_batch(self.sampling_rate, self.num_records))
         elif not math.isclose(self.clip_norm, self.clipping.clip_norm, rel_tol=1e-9):
             raise ValueError(
                 f"The clip norms of the layers combine to {self.clipping.clip_norm:.6g}, but the plan states "
@@ -132,7 +137,7 @@ class Plan:
         if (self.covariates is None) != (HISTOGRAMS not in names):
             raise ValueError(f"A plan declares covariates where it has a release named {HISTOGRAMS!r}, and only there.")
         if self.covariates is not None:
-            object.__setattr__(self, "covariates", checked_columns(self.covariates))
+            validation.keep(self, covariates=checked_columns(self.covariates))
             self._check_histograms(self.release(HISTOGRAMS))
         if self.schedule is not None:
             if not isinstance(self.schedule, Schedule):
@@ -149,16 +154,18 @@ class Plan:
 
     def _check_budget(self) -> None:
         # Zero is a legal ε here (a large δ can make it so), infinity is the plan that promises nothing.
-        if not validation.number("epsilon", self.epsilon) >= 0:
+        epsilon, delta = validation.number("epsilon", self.epsilon), validation.number("delta", self.delta)
+        if not epsilon >= 0:
             raise ValueError(
                 f"A plan's epsilon must be at least 0, or infinite for a plan without privacy, got {self.epsilon!r}."
             )
+        validation.keep(self, epsilon=epsilon, delta=delta)
         if self.private:
-            validation.delta(self.delta)
+            validation.delta(delta)
         if not isinstance(self.unit, str) or not self.unit:
             raise TypeError(f"unit must name who is protected, such as 'one record', got {self.unit!r}.")
         if self.num_records is not None:
-            validation.num_records(self.num_records)
+            validation.keep(self, num_records=validation.num_records(self.num_records))
 
     @property
     def private(self) -> bool:

@@ -36,11 +36,13 @@ class Schedule:
     growth: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 0 <= validation.number("move_share", self.move_share) <= 1:
+        move_share, growth = validation.number("move_share", self.move_share), validation.number("growth", self.growth)
+        if not 0 <= move_share <= 1:
             raise ValueError(f"move_share must lie in [0, 1], got {self.move_share!r}.")
-        validation.whole_number("num_blocks", self.num_blocks)
-        if not 1 <= validation.number("growth", self.growth) <= 10:
+        if not 1 <= growth <= 10:
             raise ValueError(f"growth must lie in [1, 10], got {self.growth!r}.")
+        num_blocks = validation.whole_number("num_blocks", self.num_blocks)
+        validation.keep(self, move_share=move_share, num_blocks=num_blocks, growth=growth)
 
     @property
     def measures(self) -> bool:

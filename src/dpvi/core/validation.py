@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 ADJACENCIES = ("add_remove", "substitute")
+
+
+class CompilerError(RuntimeError):
+    """The installed JAX computes gradients of records wrongly; see :mod:`dpvi.mechanism.compiler_check`."""
 
 
 class PrivacyWarning(UserWarning):
@@ -18,6 +23,12 @@ class ConvergenceWarning(UserWarning):
 
 class FallbackWarning(UserWarning):
     """What was planned cannot be done for this model; the message says why, and what was done instead."""
+
+
+def keep(settings: Any, **checked: Any) -> None:
+    """Put checked values into a frozen dataclass, from its ``__post_init__``: what was checked is what is stored."""
+    for name, value in checked.items():
+        object.__setattr__(settings, name, value)
 
 
 def number(name: str, value: Any) -> float:
@@ -40,11 +51,15 @@ def positive(name: str, value: Any, why: str = "") -> float:
     return checked
 
 
-def whole_number(name: str, value: Any, least: int = 1, kinds: tuple[type, ...] = (int,)) -> int:
-    """Return ``value`` as an int of at least ``least``; ``kinds`` says which types count as whole numbers."""
-    if isinstance(value, bool) or not isinstance(value, kinds) or value < least:
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """Return ``value`` as an int of at least ``least``: integers of Python and of arrays, but no floats or booleans."""
+    try:
+        checked = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        checked = None
+    if checked is None or checked < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    return int(value)
+    return checked
 
 
 def epsilon(value: Any) -> float:

@@ -67,15 +67,10 @@ def structure_of(data: Any) -> Any:
     Returns
     -------
     structure
-        A pytree of ``jax.ShapeDtypeStruct`` without the record axis, as :func:`record_structure` gives for records.
+        A pytree of ``jax.ShapeDtypeStruct`` without the record axis; the same before and after :func:`as_records`.
     """
     _check_leaves(data)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(tuple(leaf.shape[1:]), run_dtype(_dtype(leaf))), data)
-
-
-def record_structure(records: Any) -> Any:
-    """The structure of one record of :func:`as_records`' output: shapes without the leading axis, and dtypes."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), records)
 
 
 def with_dtypes(rows: Any, structure: Any) -> Any:
@@ -84,9 +79,7 @@ def with_dtypes(rows: Any, structure: Any) -> Any:
     def convert(path: Any, leaf: Any, one: Any) -> np.ndarray:
         array = np.asarray(leaf)
         check_fits(array, _where(path))
-        with np.errstate(
-            over="ignore"
-        ):  # a number too large for a float is not finite then; a warning would tell of it
+        with np.errstate(over="ignore"):  # what is too large for a float is not finite then; a warning would tell of it
             return array.astype(one.dtype, copy=False)
 
     return jax.tree_util.tree_map_with_path(convert, rows, structure)

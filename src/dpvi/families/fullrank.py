@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core import validation
 from dpvi.families.scales import apply_scale, check_scale, invert_scale
 
 
@@ -33,7 +34,7 @@ class FullRank:
     initial_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        check_scale(self.scale, self.initial_scale)
+        validation.keep(self, initial_scale=check_scale(self.scale, self.initial_scale))
 
     def num_parameters(self, dimension: int) -> int:
         return 2 * dimension + dimension * (dimension - 1) // 2

@@ -32,8 +32,8 @@ class LowRank:
     initial_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        check_scale(self.scale, self.initial_scale)
-        validation.whole_number("rank", self.rank)
+        validation.keep(self, initial_scale=check_scale(self.scale, self.initial_scale))
+        validation.keep(self, rank=validation.whole_number("rank", self.rank))
 
     def _dimension(self, num_parameters: int) -> int:
         return num_parameters // (2 + self.rank)

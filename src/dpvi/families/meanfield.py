@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from dpvi.core import validation
 from dpvi.families.scales import apply_scale, check_scale, invert_scale, scale_derivative
 
 
@@ -27,7 +28,7 @@ class MeanField:
     initial_scale: float = 0.1
 
     def __post_init__(self) -> None:
-        check_scale(self.scale, self.initial_scale)
+        validation.keep(self, initial_scale=check_scale(self.scale, self.initial_scale))
 
     def num_parameters(self, dimension: int) -> int:
         return 2 * dimension

@@ -12,10 +12,11 @@ from dpvi.core.validation import positive
 SCALES = ("softplus", "exp")
 
 
-def check_scale(scale: str, initial_scale: float) -> None:
+def check_scale(scale: str, initial_scale: float) -> float:
+    """``initial_scale`` as a positive float, once T is known."""
     if scale not in SCALES:
         raise ValueError(f"scale must be 'softplus' or 'exp', got {scale!r}.")
-    positive("initial_scale", initial_scale)
+    return positive("initial_scale", initial_scale)
 
 
 def apply_scale(scale: str, s: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from dpvi.families.base import Family
-from dpvi.gradients.base import check_draws, pulled_back_gradient, scores
+from dpvi.gradients.base import keep_draws, pulled_back_gradient, scores
 from dpvi.models.base import Model, Record
 
 
@@ -26,7 +26,7 @@ class Aligned:
     num_draws: int = 1
 
     def __post_init__(self) -> None:
-        check_draws(self.num_draws)
+        keep_draws(self)
 
     def check(self, family: Family) -> None:
         """Exists for every family."""

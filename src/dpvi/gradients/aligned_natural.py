@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 
 from dpvi.families.base import Family
-from dpvi.gradients.base import check_draws, pulled_back_gradient, scores
+from dpvi.gradients.base import keep_draws, pulled_back_gradient, scores
 from dpvi.gradients.natural import require_mean_field
 from dpvi.models.base import Model, Record
 
@@ -22,7 +22,7 @@ class AlignedNatural:
     num_draws: int = 1
 
     def __post_init__(self) -> None:
-        check_draws(self.num_draws)
+        keep_draws(self)
 
     def check(self, family: Family) -> None:
         require_mean_field("AlignedNatural()", family)

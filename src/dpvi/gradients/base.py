@@ -9,7 +9,8 @@ Shapes: d parameters, K draws of η, p variational parameters, r the length of a
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+import dataclasses
+from typing import Any, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +58,17 @@ class NamedRelease(Protocol):
         ...
 
 
-def check_draws(num_draws: int) -> None:
-    validation.whole_number("num_draws", num_draws)
+def keep_draws(estimator: Any) -> None:
+    """Check an estimator's ``num_draws``, from its ``__post_init__``."""
+    validation.keep(estimator, num_draws=validation.whole_number("num_draws", estimator.num_draws))
+
+
+def describe(estimator: Any) -> dict[str, Any]:
+    """Name and settings, as they are stored with a result."""
+    if not dataclasses.is_dataclass(estimator):
+        raise TypeError(f"An estimator must be a dataclass, so that a result can name its settings, got {estimator!r}.")
+    settings = dataclasses.asdict(cast(Any, estimator)).items()
+    return {"name": type(estimator).__name__} | {k: list(v) if isinstance(v, tuple) else v for k, v in settings}
 
 
 def scores(model: Model, queries: jax.Array, record: Record) -> jax.Array:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from dpvi.families.base import Family
 from dpvi.families.guide import GuideFamily
-from dpvi.gradients.base import check_draws
+from dpvi.gradients.base import keep_draws
 from dpvi.models.base import Record
 from dpvi.models.guides import GuidedModel
 
@@ -43,7 +43,7 @@ class Guided:
     closed_form: bool = True
 
     def __post_init__(self) -> None:
-        check_draws(self.num_draws)
+        keep_draws(self)
 
     def check(self, family: Family) -> None:
         if not isinstance(family, GuideFamily):

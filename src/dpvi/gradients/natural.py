@@ -8,7 +8,7 @@ import jax
 
 from dpvi.families.base import Family
 from dpvi.families.meanfield import MeanField
-from dpvi.gradients.base import check_draws, pathwise_release, record_free_gradient
+from dpvi.gradients.base import keep_draws, pathwise_release, record_free_gradient
 from dpvi.models.base import Model, Record
 
 
@@ -28,7 +28,7 @@ class Natural:
     num_draws: int = 1
 
     def __post_init__(self) -> None:
-        check_draws(self.num_draws)
+        keep_draws(self)
 
     def check(self, family: Family) -> None:
         require_mean_field("Natural()", family)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from dpvi.families.base import Family
 from dpvi.families.meanfield import MeanField
-from dpvi.gradients.base import check_draws, pathwise_release, record_free_gradient
+from dpvi.gradients.base import keep_draws, pathwise_release, record_free_gradient
 from dpvi.models.base import Model, Record
 
 
@@ -30,7 +30,7 @@ class Preconditioned:
     num_draws: int = 1
 
     def __post_init__(self) -> None:
-        check_draws(self.num_draws)
+        keep_draws(self)
         if self.beta is not None:
             try:
                 object.__setattr__(self, "beta", tuple(float(b) for b in self.beta))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import jax
 
 from dpvi.families.base import Family
-from dpvi.gradients.base import check_draws, pathwise_release, record_free_gradient
+from dpvi.gradients.base import keep_draws, pathwise_release, record_free_gradient
 from dpvi.models.base import Model, Record
 
 
@@ -18,7 +18,7 @@ class Vanilla:
     num_draws: int = 1
 
     def __post_init__(self) -> None:
-        check_draws(self.num_draws)
+        keep_draws(self)
 
     def check(self, family: Family) -> None:
         """Exists for every family."""

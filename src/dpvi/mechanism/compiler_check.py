@@ -14,11 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.validation import CompilerError
+
 _NUM_RECORDS = 4096
-
-
-class CompilerError(RuntimeError):
-    """The installed JAX computes gradients of records wrongly."""
 
 
 @lru_cache(maxsize=1)

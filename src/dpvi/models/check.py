@@ -19,7 +19,7 @@ non-finite density or gradient               simulated records of several kinds;
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ from dpvi.models.base import Model, ModelError
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.execution import LOG_DETERMINANT, prior_terms
+from dpvi.models.guides import GuidedModel, check_guide
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
 
@@ -39,7 +40,11 @@ _SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundin
 _OTHER_PROGRAM = 1e-3  # batch of one against batch of three: sums may be ordered differently
 
 
-def check(model: Model | Callable, data: Any) -> Model:
+@overload
+def check(model: Model | Callable, data: Any, *, guide: None = None) -> Model: ...
+@overload
+def check(model: Model | Callable, data: Any, *, guide: Callable) -> GuidedModel: ...
+def check(model: Model | Callable, data: Any, *, guide: Callable | None = None) -> Model | GuidedModel:
     """Refuse a model that is not a prior plus one independent term per record, and return it ready to fit.
 
     Parameters
@@ -48,17 +53,22 @@ def check(model: Model | Callable, data: Any) -> Model:
         A NumPyro callable or a :class:`~dpvi.models.base.Model`.
     data
         The records, in arrays or on disk, or anything with the same shapes and dtypes: values are never read.
+    guide
+        A NumPyro guide, for :func:`dpvi.fit` with one: then guide and model are checked together, see
+        :func:`~dpvi.models.guides.check_guide`.
 
     Returns
     -------
     model
-        A :class:`~dpvi.models.base.Model`.
+        A :class:`~dpvi.models.base.Model`, or a :class:`~dpvi.models.guides.GuidedModel` with a guide.
 
     Raises
     ------
     ModelError
         With one sentence per finding.
     """
+    if guide is not None:
+        return check_guide(model, guide, described(data))
     structure = structure_of(described(data))
     ready = as_model(model, structure)
     if isinstance(ready, NumPyroModel):

@@ -12,7 +12,7 @@ levels in a random one. Correlations then have a standard deviation of a quarter
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,9 @@ from dpvi.models.shares import drawn_shares
 
 _FACTORS = 4
 _COMMUNALITY = 0.5  # the share of a rank's variance that factors carry
+
+
+CovariateLaw = Callable[[jax.Array, int], Any]  # (key, n) -> the covariate leaves, n rows each, in the data's order
 
 
 class Law(NamedTuple):

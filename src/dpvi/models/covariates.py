@@ -16,8 +16,8 @@ import numpy as np
 from dpvi.core.columns import Column
 from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.models.base import ModelError
-from dpvi.models.covariate_law import Law, draw_columns, drawn_law, independent_law, is_ordered
-from dpvi.models.generative import CovariateLaw, covariate_leaves
+from dpvi.models.covariate_law import CovariateLaw, Law, draw_columns, drawn_law, independent_law, is_ordered
+from dpvi.models.generative import covariate_leaves
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.shares import shares_of
 

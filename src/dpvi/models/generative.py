@@ -7,7 +7,7 @@ works from the structure of one record and reads none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -17,18 +17,17 @@ from numpyro.distributions import Distribution, Unit
 
 from dpvi.models import execution
 from dpvi.models.base import ModelError
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.numpyro import NumPyroModel
-
-CovariateLaw = Callable[[jax.Array, int], Any]  # (key, n) -> the covariate leaves, n rows each, in the data's order
 
 _BATCH = 3
 _MAX_SUPPORT = 256
 
 
 def simulate_records(
-    model: NumPyroModel, z: jax.Array, key: jax.Array, num_records: int, covariates: CovariateLaw | None = None
+    model: NumPyroModel, z: jax.Array, key: jax.Array, num_records: int, covariate_law: CovariateLaw | None = None
 ) -> Any:
     """Draw records (x_1, …, x_n) from p(x | z), with the latent sites at ``z``.
 
@@ -46,9 +45,9 @@ def simulate_records(
         A PRNG key; with the same key the draws move with z as little as NumPyro's samplers let them.
     num_records
         n, how many to draw.
-    covariates
-        ``covariates(key, n)`` returns the leaves that no site observes, n rows each, in the order in which they stand
-        in the data: one array, or a tuple, list or dict of them.
+    covariate_law
+        ``covariate_law(key, n)`` returns the leaves that no site observes, n rows each, in the order in which they
+        stand in the data: one array, or a tuple, list or dict of them.
 
     Returns
     -------
@@ -66,29 +65,29 @@ def simulate_records(
     >>> simulate_records(model, jnp.array([9.0]), jax.random.key(0), 4).tolist()
     [1, 1, 1, 1]
     """
-    check_generative(model, covariates)
+    check_generative(model, covariate_law)
     covariate_key, response_key = jax.random.split(key)
-    batch = with_covariates(model, covariate_key, num_records, covariates)
+    batch = with_covariates(model, covariate_key, num_records, covariate_law)
     for _ in model.layout.responses:
         batch = _respond(model, z, batch, response_key)
     return batch
 
 
-def check_generative(model: Any, covariates: CovariateLaw | None = None) -> None:
+def check_generative(model: Any, covariate_law: CovariateLaw | None = None) -> None:
     """Raise a :class:`ModelError` with the findings of :func:`generative_findings`, if any."""
-    findings = generative_findings(model, covariates)
+    findings = generative_findings(model, covariate_law)
     if findings:
         raise ModelError(findings)
 
 
-def generative_findings(model: Any, covariates: CovariateLaw | None = None) -> list[str]:
+def generative_findings(model: Any, covariate_law: CovariateLaw | None = None) -> list[str]:
     """Why ``model`` cannot draw whole records, one sentence each; empty where it can."""
     if not isinstance(model, NumPyroModel):
         return [
             f"Records can be drawn from NumPyro models only, got {type(model).__name__}: log densities alone say "
             "nothing about how to simulate."
         ]
-    findings = _leaf_findings(model, covariates)
+    findings = _leaf_findings(model, covariate_law)
     found: list[str] = []
     shapes: dict[int, tuple[int, ...]] = {}
 
@@ -110,19 +109,19 @@ def generative_findings(model: Any, covariates: CovariateLaw | None = None) -> l
     return findings + found
 
 
-def with_covariates(model: NumPyroModel, key: jax.Array, num_records: int, covariates: CovariateLaw | None) -> Any:
+def with_covariates(model: NumPyroModel, key: jax.Array, num_records: int, covariate_law: CovariateLaw | None) -> Any:
     """A batch with the covariate leaves drawn from their law and zeros for the responses."""
     leaves, treedef = jax.tree.flatten(model.placeholder(num_records))
     names, _ = covariate_leaves(model)
     wanted = _covariate_indices(model)
-    drawn = [] if covariates is None or not wanted else jax.tree.leaves(covariates(key, num_records))
+    drawn = [] if covariate_law is None or not wanted else jax.tree.leaves(covariate_law(key, num_records))
     if len(drawn) != len(wanted):
-        raise ModelError(f"covariates must return one array for each of {names}, got {len(drawn)} arrays.")
+        raise ModelError(f"covariate_law must return one array for each of {names}, got {len(drawn)} arrays.")
     for index, value in zip(wanted, drawn, strict=True):
         if jnp.shape(value) != leaves[index].shape:
             shape = tuple(leaves[index].shape[1:])
             raise ModelError(
-                f"covariates(key, n) must return n rows of shape {shape} for each leaf of {names}, one leaf has "
+                f"covariate_law(key, n) must return n rows of shape {shape} for each leaf of {names}, one leaf has "
                 f"shape {jnp.shape(value)} at n = {num_records}."
             )
         leaves[index] = _as_leaf(value, leaves[index].dtype)
@@ -217,9 +216,9 @@ def _covariate_indices(model: NumPyroModel) -> list[int]:
     return [index for index in range(count) if index not in model.layout.responses]
 
 
-def _leaf_findings(model: NumPyroModel, covariates: CovariateLaw | None) -> list[str]:
+def _leaf_findings(model: NumPyroModel, covariate_law: CovariateLaw | None) -> list[str]:
     names, leaves = covariate_leaves(model)
-    if not leaves or covariates is not None:
+    if not leaves or covariate_law is not None:
         return []
     return [
         f"No site observes {names} as it is (obs=leaf), so the model cannot draw whole records; declare its columns "

@@ -39,7 +39,7 @@ class NumPyroModel(PlatedModel):
     function
         The model. A tuple of data becomes positional arguments, a dict keyword arguments, anything else one argument.
     structure
-        The structure of one record, from :func:`dpvi.data.records.record_structure`; no record is needed.
+        The structure of one record, from :func:`dpvi.data.records.structure_of`; no record is needed.
 
     Raises
     ------

@@ -24,7 +24,7 @@ _LARGE = 100.0
 _CHUNK = 1024
 
 
-def validate(data: Any, model: Model | Callable | None = None) -> None:
+def validate(model: Model | Callable | None, data: Any) -> None:
     """Print what is unusual about the records, each line marked SENSITIVE, to the console's error stream.
 
     Looks for values that are not finite, columns that never change, integers that do not fit, and values of a size that
@@ -33,10 +33,10 @@ def validate(data: Any, model: Model | Callable | None = None) -> None:
 
     Parameters
     ----------
+    model
+        A NumPyro callable or a :class:`~dpvi.models.base.Model`; None to look at the records alone.
     data
         A pytree of arrays with one row per record, or records on disk, which are read block by block.
-    model
-        A NumPyro callable or a :class:`~dpvi.models.base.Model`; optional.
 
     Returns
     -------

@@ -6,7 +6,8 @@ those of the guide at the averaged parameters, and do not include that noise.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,9 @@ from dpvi.core.guarantee import Guarantee
 from dpvi.core.trace import Trace
 from dpvi.families.guide import GuideFamily
 from dpvi.models.guides import GuidedModel
-from dpvi.posterior.posterior import Posterior, Summary, given_or_fresh_key
+from dpvi.posterior.posterior import Posterior, Summary, check_options, given_or_fresh_key, predictive_draws
 from dpvi.posterior.tail import converged_tail
 
-METHODS = ("average", "last")
 _NETWORK = 2**16  # parameters
 
 
@@ -79,54 +79,51 @@ class GuidePosterior(Posterior):
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
     ) -> dict[str, jax.Array]:
         """Draws from the posterior predictive of ``model`` at new arguments, latents drawn by the guide there."""
-        from numpyro import handlers
-        from numpyro.infer import Predictive
-
-        function = getattr(model, "function", model)
-        if not callable(function):
-            raise TypeError("predict needs the NumPyro model function.")
-        predict_key = given_or_fresh_key(key)
-        predictive = Predictive(function, guide=self._model.guide, params=self.params, num_samples=num_samples)
-        seeded = handlers.substitute(handlers.seed(function, predict_key), data=self.params)
-        with jax.numpy_dtype_promotion("standard"):
-            seen = handlers.trace(seeded).get_trace(*args, **kwargs)
-            predicted = predictive(predict_key, *args, **kwargs)
-        return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+        settings = {"guide": self._model.guide, "params": self.params, "num_samples": num_samples}
+        return predictive_draws(model, given_or_fresh_key(key), args, kwargs, **settings)
 
 
 def guided_posterior(
-    trace: Trace,
-    family: GuideFamily,
-    model: Any,
-    guarantee: Guarantee,
-    method: str,
-    slope_threshold: float = 1.0,
+    trace: Trace, family: GuideFamily, guarantee: Guarantee, method: str, options: dict[str, Any]
 ) -> GuidePosterior:
     """The guide at the averaged parameters, or at those of the last step.
 
     Parameters
     ----------
-    trace, family, model, guarantee
+    trace, family, guarantee
         Of the run.
     method
-        ``"average"``: each entry of ξ averaged over its converged tail, or, of a network with 65,536 parameters or
-        more, all of them over the same end of the run; ``"last"``: the last iterate as it is.
-    slope_threshold
-        Largest drift over a tail, in standard deviations of the parameter over that tail: parameters of guides have
-        no unit of their own. Those that drift more are averaged over the last twentieth of the run.
+        ``"average"`` or ``"last"``.
+    options
+        Of the method: :func:`averaged_parameters` has one.
     """
     if method not in METHODS:
         raise ValueError(
             f"method={method!r} needs a Gaussian family, and this run had a guide, whose intervals cannot be widened "
             "by the privacy noise; use method='average', the default, or 'last', or fit without a guide."
         )
-    assert family.bound is model
-    xi = _averaged(trace, slope_threshold) if method == "average" else trace.final
-    point = jnp.asarray(np.asarray(xi).astype(trace.final.dtype))
-    return GuidePosterior(GuideDistribution(family, point), model, method, guarantee)
+    program = cast(GuidedModel, family.bound)
+    check_options(method, METHODS[method], trace, **options)
+    point = jnp.asarray(METHODS[method](trace, **options).astype(trace.final.dtype))
+    return GuidePosterior(GuideDistribution(family, point), program, method, guarantee)
 
 
-def _averaged(trace: Trace, slope_threshold: float) -> np.ndarray:
+def last_parameters(trace: Trace) -> np.ndarray:
+    """The last iterate as it is."""
+    return np.asarray(trace.final)
+
+
+def averaged_parameters(trace: Trace, slope_threshold: float = 1.0) -> np.ndarray:
+    """Each entry of ξ averaged over its converged tail; of a network (65,536 or more), all over the run's same end.
+
+    Parameters
+    ----------
+    trace
+        Of the run.
+    slope_threshold
+        Largest drift over a tail, in standard deviations of the parameter over that tail: parameters of guides have
+        no unit of their own. Those that drift more are averaged over the last twentieth of the run.
+    """
     if trace.final.size < _NETWORK:
         return converged_tail(trace, slope_threshold, relative=True).mean
     # What a network learns is a drift of many weights, each of them small beside its own noise: tails that look flat,
@@ -135,3 +132,6 @@ def _averaged(trace: Trace, slope_threshold: float) -> np.ndarray:
     until_the_end = blocks.count[::-1].cumsum()[::-1]
     start = int(np.flatnonzero(until_the_end >= until_the_end[0] / 8)[-1])
     return blocks.phi[start:].sum(axis=0) / until_the_end[start]
+
+
+METHODS: Mapping[str, Callable[..., np.ndarray]] = {"average": averaged_parameters, "last": last_parameters}

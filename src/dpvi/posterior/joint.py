@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.posterior.guided import GuidePosterior
 from dpvi.posterior.posterior import Bijections, Posterior, UnconstrainedDistribution
 from dpvi.posterior.result import Result
 from dpvi.privacy.together import joint_guarantee
@@ -69,11 +70,8 @@ def join(blocks: Mapping[str, tuple[Result, Posterior]]) -> Posterior:
     That of all runs together: one plan's where :func:`dpvi.plan_together` made the plans, the sums of ε and δ
     otherwise.
     """
-    results, posteriors = zip(*blocks.values(), strict=True) if blocks else ((), ())
-    if not all(isinstance(posterior, Posterior) for posterior in posteriors):
-        raise TypeError("join needs {name: (result, posterior)}; posteriors of a guide are not made of sites.")
-    if len(blocks) < 2:
-        raise ValueError(f"join needs the results of at least two blocks, got {len(blocks)}.")
+    _check_pairs(blocks)
+    results, posteriors = zip(*blocks.values(), strict=True)
     names = [site.name for result in results for site in result.sites]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -85,3 +83,20 @@ def join(blocks: Mapping[str, tuple[Result, Posterior]]) -> Posterior:
     method = ", ".join(f"{name}: {posterior.method}" for name, posterior in zip(blocks, posteriors, strict=True))
     guarantee = joint_guarantee([one.plan for one in results], [one.guarantee for one in posteriors])
     return Posterior(product, bijections, method, guarantee)
+
+
+def _check_pairs(blocks: Any) -> None:
+    pair = "(result, result.posterior())"
+    if not isinstance(blocks, Mapping):
+        raise TypeError(f"join needs {{name: {pair}}}, got {type(blocks).__name__}.")
+    if len(blocks) < 2:
+        raise ValueError(f"join needs the results of at least two blocks, got {len(blocks)}.")
+    for name, block in blocks.items():
+        parts = block if isinstance(block, Sequence) and len(block) == 2 else (None, None)
+        if not isinstance(parts[0], Result) or not isinstance(parts[1], Posterior):
+            raise TypeError(f"join needs {{name: {pair}}}, got {type(block).__name__} for {name!r}.")
+        if isinstance(parts[1], GuidePosterior):
+            raise TypeError(
+                f"The posterior of {name!r} is a guide's: it draws its latents by a program of its own, and its "
+                "intervals do not include the privacy noise. Fit that block with a family to join it."
+            )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -88,7 +90,7 @@ class Posterior:
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
-        count = validation.whole_number("num_samples", num_samples, kinds=(int, np.integer))
+        count = validation.whole_number("num_samples", num_samples)
         return self.distribution.sample(given_or_fresh_key(key), count)
 
     def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
@@ -134,20 +136,9 @@ class Posterior:
         ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it); the result holds every
         site that is neither a posterior parameter nor given, draws along the first axis.
         """
-        from numpyro import handlers
-        from numpyro.infer import Predictive
-
-        function = getattr(model, "function", model)
-        if not callable(function):
-            raise TypeError(
-                "predict needs the NumPyro model function: models built from log densities cannot simulate."
-            )
         draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
         draws = self.sample(num_samples, draw_key)
-        with jax.numpy_dtype_promotion("standard"):
-            seen = handlers.trace(handlers.seed(function, predict_key)).get_trace(*args, **kwargs)
-            predicted = Predictive(function, posterior_samples=draws)(predict_key, *args, **kwargs)
-        return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+        return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
     def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
         """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on."""
@@ -156,10 +147,38 @@ class Posterior:
         return to_arviz(self.sample(num_samples, key))
 
 
+def predictive_draws(
+    model: Any, key: jax.Array, args: Any, kwargs: Any, params: dict[str, Any] | None = None, **settings: Any
+) -> dict[str, jax.Array]:
+    """What NumPyro's ``Predictive`` with ``settings`` draws at new arguments, without sites that were given there."""
+    from numpyro import handlers
+    from numpyro.infer import Predictive
+
+    function = getattr(model, "function", model)
+    if not callable(function):
+        raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
+    seeded = handlers.substitute(handlers.seed(function, key), data=params or {})
+    with jax.numpy_dtype_promotion("standard"):
+        seen = handlers.trace(seeded).get_trace(*args, **kwargs)
+        predicted = Predictive(function, params=params, **settings)(key, *args, **kwargs)
+    return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+
+
+def check_options(method: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    """Refuse options that the ``function`` of a method does not have, by one sentence."""
+    try:
+        inspect.signature(function).bind(*arguments, **options)
+    except TypeError as error:
+        raise TypeError(f"posterior({method!r}) does not take these options: {error}.") from None
+
+
 def given_or_fresh_key(key: jax.Array | None) -> jax.Array:
     """A given key, or a fresh one; nothing here is privacy-critical, it only must not repeat by accident."""
     if key is not None:
-        if not hasattr(key, "dtype"):
+        dtype = getattr(key, "dtype", np.dtype(object))
+        typed = jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.ndim == 0
+        raw = dtype == np.uint32 and key.ndim == 1  # of jax.random.PRNGKey
+        if not (typed or raw):
             raise TypeError(f"key must come from jax.random.key(...), got {key!r}.")
         return key
     return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(secrets.token_bytes(8), np.uint32)), impl="threefry2x32")

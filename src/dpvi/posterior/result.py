@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from dpvi.posterior.average import averaged
 from dpvi.posterior.guided import guided_posterior
 from dpvi.posterior.last import last_iterate
 from dpvi.posterior.na_dpvi import noise_aware
-from dpvi.posterior.posterior import Posterior
+from dpvi.posterior.posterior import Posterior, check_options
 from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_posterior
 from dpvi.posterior.stationary import stationary_noise
 
@@ -89,13 +88,13 @@ class Result:
             iterate as it is) or ``"na_dpvi"`` (noise-aware DPVI, for runs with ``Vanilla()`` or
             ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).
         options
-            Settings of the method, such as ``slope_threshold=0.05`` or ``engine="exact"``.
+            Settings of the method, such as ``slope_threshold=0.05`` or ``engine="nuts"``.
 
         A run with a guide has ``"average"``, its default, and ``"last"``: see
         :class:`~dpvi.posterior.guided.GuidePosterior`.
         """
         if isinstance(self.family, GuideFamily):
-            return guided_posterior(self.trace, self.family, self.model, self.guarantee, method or "average", **options)
+            return guided_posterior(self.trace, self.family, self.guarantee, method or "average", options)
         if method is None:
             return self._default_posterior(options)
         if method not in METHODS:
@@ -106,10 +105,7 @@ class Result:
                 "posterior(), or make a plan with schedule=dpvi.Schedule(move_share=1)."
             )
         context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
-        try:
-            inspect.signature(METHODS[method]).bind(self.trace, self.family, **context, **options)
-        except TypeError as error:
-            raise TypeError(f"posterior({method!r}) does not take these options: {error}.") from None
+        check_options(method, METHODS[method], self.trace, self.family, **context, **options)
         distribution = METHODS[method](self.trace, self.family, **context, **options)
         return Posterior(distribution, self._bijections(), method, self.guarantee)
 

@@ -36,12 +36,8 @@ def save(result: Any, path: Path) -> None:
     header = {
         "format": "dpvi result",
         "format_version": FORMAT_VERSION,
-        "plan": result.plan.to_dict(),
         "assumptions": list(result.guarantee.assumptions),
-        "family": _family_to_dict(result.family),
-        "estimator": result.estimator,
-        "sites": sites_to_dict(result.sites),
-        "structure": structure_to_dict(result.structure),
+        **_settings(result.plan, result.family, result.estimator, result.sites, result.structure),
         "trace": trace_header,
     }
     arrays[_HEADER] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
@@ -52,6 +48,38 @@ def save(result: Any, path: Path) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_storable(plan: Plan, family: Any, estimator: dict[str, Any], sites: Any, structure: Any) -> None:
+    """Refuse what :func:`save` could not write, before a run spends anything.
+
+    A family of one's own is let through: its result has a posterior, and only cannot be stored.
+
+    Raises
+    ------
+    TypeError
+        With one sentence that names the part.
+    """
+    stored = family if type(family).__name__ in _FAMILIES else MeanField()
+    for part, content in _settings(plan, stored, estimator, sites, structure).items():
+        try:
+            json.dumps(content, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"A result is stored as JSON and arrays, and the {part} of this run could not be: {error}. Use plain "
+                "numbers, text and tuples of them in its settings; nothing was released."
+            ) from None
+
+
+def _settings(plan: Plan, family: Any, estimator: dict[str, Any], sites: Any, structure: Any) -> dict[str, Any]:
+    """What a file says of a run besides the trace, and what is known before it."""
+    return {
+        "plan": plan.to_dict(),
+        "family": _family_to_dict(family),
+        "estimator": estimator,
+        "sites": sites_to_dict(sites),
+        "structure": structure_to_dict(structure),
+    }
 
 
 def _family_to_dict(family: Any) -> dict[str, Any]:

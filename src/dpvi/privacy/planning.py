@@ -203,12 +203,17 @@ def checked_guarantee(plan: Plan) -> Guarantee:
     return plan.guarantee
 
 
-def warn_about_delta(plan_delta: float, num_records: int) -> None:
-    """Warn on the console when δ is not below one over the number of records (which the message does not contain)."""
-    if num_records > 0 and plan_delta >= 1 / num_records:
+def warn_about_delta(plan: Plan, num_records: int) -> None:
+    """Warn the custodian, on the console, when δ is not below one over the number of records.
+
+    That there is a warning tells one bit about a number that is private, so it is marked unless the plan declares the
+    number public; the number itself is not in it. Say nothing of it in a result.
+    """
+    if num_records > 0 and plan.delta >= 1 / num_records:
+        mark = "SENSITIVE (tells of the number of records, do not share): " if plan.num_records is None else ""
         warnings.warn(
-            f"delta = {plan_delta:g} is at least one over the number of records. A mechanism that publishes a random "
-            "record in full satisfies such a delta; choose one well below it.",
+            f"{mark}delta = {plan.delta:g} is at least one over the number of records. A mechanism that publishes a "
+            "random record in full satisfies such a delta; choose one well below it.",
             PrivacyWarning,
             stacklevel=4,  # the line that called fit
         )

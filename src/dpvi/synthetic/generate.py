@@ -16,7 +16,7 @@ from dpvi.core.guarantee import Guarantee
 from dpvi.data.schema import Schema
 from dpvi.models.generative import simulate_records
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.posterior.posterior import Posterior
+from dpvi.posterior.posterior import Posterior, given_or_fresh_key
 from dpvi.posterior.result import Result
 from dpvi.synthetic import files
 
@@ -82,7 +82,7 @@ def synthesize(
     *,
     num_records: int | None = None,
     num_datasets: int = 100,
-    key: jax.Array,
+    key: jax.Array | None = None,
 ) -> SyntheticData:
     """Draw synthetic data sets, each with parameters of its own from the posterior.
 
@@ -103,7 +103,7 @@ def synthesize(
     num_datasets
         M. Pooled intervals have at most about M degrees of freedom.
     key
-        A PRNG key; the same key gives the same data sets.
+        A PRNG key; the same key gives the same data sets. By default a fresh one.
 
     Returns
     -------
@@ -117,9 +117,14 @@ def synthesize(
     posterior = source.posterior() if isinstance(source, Result) else source
     if not isinstance(posterior, Posterior):
         raise TypeError(f"source must be a Result or a Posterior, got {type(source).__name__}.")
+    if not isinstance(schema, Schema):
+        raise TypeError(
+            f"schema must be the dpvi.Schema of the table that was fitted, such as Schema.load('schema.toml'), got "
+            f"{type(schema).__name__}."
+        )
     records = _num_records(source, num_records)
-    count = validation.whole_number("num_datasets", num_datasets, kinds=(int, np.integer))
-    posterior_key, records_key = jax.random.split(key)
+    count = validation.whole_number("num_datasets", num_datasets)
+    posterior_key, records_key = jax.random.split(given_or_fresh_key(key))
     maker = _from_companion if hasattr(model, "draw_records") else _from_sites
     draw = maker(posterior, model, schema, count, records, posterior_key, records_key)
     return SyntheticData(schema, count, records, posterior.method, posterior.guarantee, draw)
@@ -134,7 +139,7 @@ def _num_records(source: Any, num_records: int | None) -> int:
                 "it; choose a public number, such as the size a publication has named."
             )
         return int(declared)
-    return validation.whole_number("num_records", num_records, kinds=(int, np.integer))
+    return validation.whole_number("num_records", num_records)
 
 
 def _from_companion(

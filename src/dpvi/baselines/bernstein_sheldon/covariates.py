@@ -81,19 +81,6 @@ class NormalInverseWishart(NamedTuple):
         centre = (self.mean_precision * jnp.asarray(self.mean) + num_records * mean) / precision
         return _draw(key, centre, precision, scale, self.degrees + num_records)
 
-    def expected_moments(self) -> CovariateMoments:
-        """Moments of one x with (m, C) integrated out, a multivariate t law; needs ``degrees`` > d + 2."""
-        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-            mean, scale = (np.asarray(part, np.float64) for part in (self.mean, self.scale))
-            freedom = float(self.degrees) - len(mean) + 1
-            if freedom <= 4:
-                raise ValueError(
-                    f"degrees must be greater than {len(mean) + 3} for {len(mean)} covariates, or a covariate has no "
-                    f"fourth moment, got {self.degrees!r}."
-                )
-            spread = scale * (1 + 1 / float(self.mean_precision)) / (freedom - 2)
-            return jax.tree.map(np.asarray, gaussian_moments(mean, spread, (freedom - 2) / (freedom - 4)))
-
 
 CovariateModel = FixedCovariates | NormalInverseWishart
 

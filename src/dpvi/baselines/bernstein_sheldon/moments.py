@@ -96,19 +96,16 @@ def _to_responses(weights: jax.Array) -> jax.Array:
     return jnp.concatenate([cross, (weights @ cross)[None]])
 
 
-def gaussian_moments(mean: Any, covariance: Any, fourth_factor: Any = 1.0) -> CovariateMoments:
-    """Moments of covariates with a known law, with the constant appended.
+def gaussian_moments(mean: Any, covariance: Any) -> CovariateMoments:
+    """Moments of normal covariates, with the constant appended.
 
-    For Gaussian covariates (Isserlis) Cov[x_i x_j, x_k x_l] = M_ik M_jl + M_il M_jk − 2 m_i m_j m_k m_l, with m the
+    By Isserlis Cov[x_i x_j, x_k x_l] = M_ik M_jl + M_il M_jk − 2 m_i m_j m_k m_l, with m the
     mean and M = C + mmᵀ.
 
     Parameters
     ----------
     mean, covariance
         m and C of the d − 1 covariates.
-    fourth_factor
-        f in E[u_i u_j u_k u_l] = f (C_ij C_kl + C_ik C_jl + C_il C_jk) for u = x − m: 1 for a Gaussian,
-        (ν−2)/(ν−4) for a multivariate t law of ν degrees of freedom.
     """
     mean = jnp.append(jnp.asarray(mean), 1.0)
     spread = jnp.pad(jnp.asarray(covariance), ((0, 1), (0, 1)))
@@ -116,7 +113,6 @@ def gaussian_moments(mean: Any, covariance: Any, fourth_factor: Any = 1.0) -> Co
     i, j, _ = pair_indices(mean.size)
     product = mean[i] * mean[j]
     pairs = _swapped(second, i, j) - 2 * jnp.outer(product, product)
-    pairs += (fourth_factor - 1) * (jnp.outer(spread[i, j], spread[i, j]) + _swapped(spread, i, j))
     return CovariateMoments(second, jnp.linalg.cholesky(second), pairs, jnp.linalg.cholesky(pairs))
 
 

@@ -101,8 +101,7 @@ def gibbs_ss_prior(
     prior
         Of the weights and the residual variance.
     covariates
-        From :func:`known_covariates`, or expected under a prior, :meth:`NormalInverseWishart.expected_moments`. The
-        sampler takes them as the moments that all N records share, so a vague prior makes it too sure of itself.
+        From :func:`known_covariates`. The sampler takes them as the moments that all N records share.
     key
         A PRNG key. It decides nothing that privacy rests on.
     num_burn_in, num_draws

@@ -3,7 +3,7 @@
 from dpvi.data.schema.base import Column, SchemaError
 from dpvi.data.schema.design import Design
 from dpvi.data.schema.draft import draft_schema
-from dpvi.data.schema.levels import Boolean, Categorical, Leveled, Ordinal, levels_from_dtype
+from dpvi.data.schema.levels import Boolean, Categorical, Leveled, Ordinal
 from dpvi.data.schema.quantities import Count, Date, Numeric
 from dpvi.data.schema.table import Schema, observed_leaf
 
@@ -20,6 +20,5 @@ __all__ = [
     "Schema",
     "SchemaError",
     "draft_schema",
-    "levels_from_dtype",
     "observed_leaf",
 ]

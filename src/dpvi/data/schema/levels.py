@@ -116,15 +116,3 @@ class Boolean(Column):
 
     def decode(self, name: str, leaf: np.ndarray) -> np.ndarray:
         return np.asarray(leaf).astype(bool)
-
-
-def levels_from_dtype(dtype: Any) -> tuple[Level, ...]:
-    """The levels of a categorical dtype: pandas' ``CategoricalDtype`` or polars' ``Enum``.
-
-    A dtype that pandas made from the records (``astype("category")``) lists the values that occur in them. Use this
-    with a dtype that was declared.
-    """
-    levels = getattr(dtype, "categories", None)
-    if levels is None or not hasattr(levels, "__len__"):
-        raise SchemaError(f"Expected a dtype with declared categories, got {dtype!r}; list the levels instead.")
-    return tuple(levels.to_list() if hasattr(levels, "to_list") else levels)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpvi.core import columns as histogram_columns
 from dpvi.data.schema import toml, writing
 from dpvi.data.schema.base import Column, SchemaError
 from dpvi.data.schema.levels import Leveled
@@ -17,6 +18,7 @@ from dpvi.data.schema.writing import Decoded
 
 OUTSIDE = ("clamp", "raise")
 _SUFFIX = "_observed"
+_COUNTED = " (a column to count for dpvi.plan(covariates=...); columns of a table come from dpvi.data.schema)"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Schema:
         for name, column in self.columns.items():
             if not isinstance(name, str) or not name or not isinstance(column, Column):
                 raise SchemaError(
-                    f"columns must map names to declarations such as Numeric(0, 100), got {name!r}: {column!r}."
+                    "columns must map names to declarations such as dpvi.data.schema.Numeric(0, 100), got "
+                    f"{name!r}: {column!r}{_COUNTED if isinstance(column, histogram_columns.Column) else ''}."
                 )
             if column.missing and observed_leaf(name) in self.columns:
                 raise SchemaError(

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from dpvi.core import validation
 from dpvi.mechanism.bounded_sum import TwoFold
 
 Total = TypeVar("Total")
@@ -36,7 +37,7 @@ def in_microbatches(
     A record is clipped in its part as it would be in the batch, so the mechanism does not depend on
     ``microbatch_size``: only the order of additions does.
     """
-    check_microbatch_size(microbatch_size)
+    microbatch_size = checked_microbatch_size(microbatch_size)
     slots = included.shape[0]
     size = min(microbatch_size or LARGEST, LARGEST)
     if slots <= size:
@@ -55,11 +56,8 @@ def in_microbatches(
     return jax.lax.scan(another, part(order[0]), order[1:])[0]
 
 
-def check_microbatch_size(microbatch_size: int | None) -> None:
-    if microbatch_size is None:
-        return
-    if isinstance(microbatch_size, bool) or not isinstance(microbatch_size, int) or microbatch_size < 1:
-        raise ValueError(f"microbatch_size must be a whole number of at least 1, or None, got {microbatch_size!r}.")
+def checked_microbatch_size(microbatch_size: int | None) -> int | None:
+    return None if microbatch_size is None else validation.whole_number("microbatch_size", microbatch_size)
 
 
 def _plus(total: Any, part: Any) -> Any:

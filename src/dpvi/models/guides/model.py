@@ -43,7 +43,7 @@ class GuidedModel(PlatedModel):
         A NumPyro guide with the same arguments: a function or an autoguide. Networks enter through
         ``numpyro.contrib.module``.
     structure
-        The structure of one record, from :func:`dpvi.data.records.record_structure`; no record is needed.
+        The structure of one record, from :func:`dpvi.data.records.structure_of`; no record is needed.
 
     Raises
     ------

@@ -91,7 +91,7 @@ class TableModel:
     parameter_names: tuple[str, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        validation.whole_number("num_components", self.num_components)
+        validation.keep(self, num_components=validation.whole_number("num_components", self.num_components))
         if self.missingness not in _MISSINGNESS:
             raise ValueError(
                 f"missingness must be one of {', '.join(map(repr, _MISSINGNESS))}, got {self.missingness!r}."

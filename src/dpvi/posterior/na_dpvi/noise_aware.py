@@ -78,9 +78,9 @@ def noise_aware(
         Where the model does not describe the run: other estimators, a β that changes with the iterate, no noise.
     """
     engine = _checked_engine(curvature, engine)
-    num_draws = validation.whole_number("num_draws", num_draws, kinds=(int, np.integer))
+    num_draws = validation.whole_number("num_draws", num_draws)
     num_warmup = _WARMUP.get(engine, 1) if num_warmup is None else num_warmup
-    num_warmup = validation.whole_number("num_warmup", num_warmup, kinds=(int, np.integer))
+    num_warmup = validation.whole_number("num_warmup", num_warmup)
     settings: dict[str, Any] = {
         "burn_in": burn_in,
         "location_prior_scale": location_prior_scale,

@@ -6,13 +6,14 @@ from dpvi.posterior.score.clip_norm import ClipNormChoice, choose_clip_norm
 from dpvi.posterior.score.driver import ScoreDriver
 from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton, gauss_newton_many
 from dpvi.posterior.score.model import Moments, ScoreModel
-from dpvi.posterior.score.nuts import sample_nuts
+from dpvi.posterior.score.nuts import Drawn, sample_nuts
 from dpvi.posterior.score.score_posterior import NotConvergedError, score_posterior
 
 __all__ = [
     "BlockCheck",
     "Blocks",
     "ClipNormChoice",
+    "Drawn",
     "GaussNewton",
     "Moments",
     "NotConvergedError",

@@ -23,8 +23,9 @@ import numpy as np
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import GRADIENTS, Plan
 from dpvi.core.schedule import Schedule
+from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import Population, public_population
-from dpvi.models.generative import CovariateLaw, prior_draws
+from dpvi.models.generative import prior_draws
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.gauss_newton import Point, quadratic
@@ -45,7 +46,7 @@ def choose_clip_norm(
     clip_norms: Sequence[float],
     *,
     num_records: float | None = None,
-    covariates: CovariateLaw | None = None,
+    covariate_law: CovariateLaw | None = None,
     tolerance: float = 0.05,
     num_draws: int = 16,
     num_simulated: int = 2000,
@@ -62,8 +63,9 @@ def choose_clip_norm(
         depend on the clip norm, so the plan with the chosen one, ``dpvi.plan(..., clip_norm=chosen)``, spends the same.
     num_records
         A guess of the number of records, from public knowledge, where the plan does not declare it.
-    covariates
-        A law of the covariates, declared or guessed; not needed without covariates.
+    covariate_law
+        ``covariate_law(key, n)`` draws n rows of covariates, by a law that is declared or guessed; not needed without
+        covariates.
     tolerance
         Nats that the choice may lose against the best candidate.
     num_draws, num_simulated
@@ -84,7 +86,7 @@ def choose_clip_norm(
     schedule = plan.schedule or Schedule()
     steps = plan.num_steps - schedule.move_steps(plan.num_steps)
     laws = [
-        ScoreModel(model, _with_clip_norm(plan, float(clip_norm), size), None, covariates, num_simulated)
+        ScoreModel(model, _with_clip_norm(plan, float(clip_norm), size), None, covariate_law, num_simulated)
         for clip_norm in candidates
     ]
     with jax.enable_x64(True):

@@ -34,7 +34,7 @@ from dpvi.core import validation
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import Plan
 from dpvi.models.base import ModelError
-from dpvi.models.covariate_law import independent_law
+from dpvi.models.covariate_law import CovariateLaw, independent_law
 from dpvi.models.covariates import (
     Population,
     check_columns,
@@ -44,7 +44,6 @@ from dpvi.models.covariates import (
     released_population,
 )
 from dpvi.models.generative import (
-    CovariateLaw,
     check_generative,
     enumerated_response,
     simulate_records,
@@ -87,8 +86,8 @@ class ScoreModel:
         N, or an estimate of it that was itself released. Not needed where the plan declares the number public or pays
         for histograms. It is never read from records, and an estimate's error is not part of the posterior: it matters
         little where the query points are near the answer, because the mean score there is near zero.
-    covariates
-        The law of data leaves that no site observes, ``covariates(key, n)``. By default they are drawn from the
+    covariate_law
+        The law of data leaves that no site observes, ``covariate_law(key, n)``. By default they are drawn from the
         histograms that the plan pays for.
     num_simulated
         M, the number of simulated rows, where rows are drawn.
@@ -100,7 +99,7 @@ class ScoreModel:
     model: NumPyroModel
     plan: Plan
     num_records: float | None = None
-    covariates: CovariateLaw | None = None
+    covariate_law: CovariateLaw | None = None
     num_simulated: int = 20_000
     seed: int = 0
 
@@ -114,8 +113,8 @@ class ScoreModel:
                 ]
             )
         law = (
-            self.covariates
-            if columns is None or self.covariates is not None
+            self.covariate_law
+            if columns is None or self.covariate_law is not None
             else histogram_law(self.model, (), independent_law((), jnp.zeros(0)))
         )
         check_generative(self.model, law)
@@ -139,7 +138,7 @@ class ScoreModel:
     @property
     def counts_covariates(self) -> bool:
         """Whether covariates are drawn from released histograms."""
-        return self.plan.covariates is not None and self.covariates is None
+        return self.plan.covariates is not None and self.covariate_law is None
 
     def population(self, histograms: Any = None) -> Population:
         """Who was measured: from released ``histograms`` where the plan has them, else as declared."""
@@ -177,7 +176,7 @@ class ScoreModel:
 
     def simulate(self, z: jax.Array, key: jax.Array, population: Population) -> Simulated:
         """Records at ``z``; with one key for every z, common random numbers. In float64 inside ``jax.enable_x64``."""
-        law = self.covariates
+        law = self.covariate_law
         if self.counts_covariates:
             law = histogram_law(self.model, self.plan.covariates or (), population.law)
         if self._enumerated is None:

@@ -12,6 +12,7 @@ Gauss-Newton answer is standard normal.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +20,33 @@ import numpy as np
 
 from dpvi.models.covariates import Population
 from dpvi.posterior.score.blocks import Blocks
-from dpvi.posterior.score.gauss_newton import gauss_newton
+from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton
 from dpvi.posterior.score.model import ScoreModel, as_float64
+
+
+class Drawn(NamedTuple):
+    """The distribution of z that a chain has drawn from, as its draws."""
+
+    draws: np.ndarray  # (M, d)
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.draws.mean(axis=0)
+
+    @property
+    def standard_deviations(self) -> np.ndarray:
+        return self.draws.std(axis=0)
+
+    def sample(self, key: jax.Array, num_samples: int) -> jax.Array:
+        """(num_samples, d): draws of the chain in random order, more than once only where more are asked for."""
+        index = jax.random.choice(key, len(self.draws), (num_samples,), replace=num_samples > len(self.draws))
+        return jnp.asarray(self.draws)[index]
+
+    def log_prob(self, z: jax.Array) -> jax.Array:
+        raise ValueError(
+            "Draws of a chain have no density at a given point. Use posterior('score') with engine='gauss_newton' for "
+            "posterior.log_prob."
+        )
 
 
 def log_posterior(
@@ -57,11 +83,16 @@ def sample_nuts(
     num_warmup: int = 500,
     seed: int | None = None,
     population: Population | None = None,
+    found: GaussNewton | None = None,
 ) -> np.ndarray:
-    """Draws of z from the score posterior by NumPyro's NUTS, (num_samples, d), float64."""
+    """Draws of z from the score posterior by NumPyro's NUTS, (num_samples, d), float64.
+
+    ``found`` is the Gauss-Newton answer for the same settings, where it is known already.
+    """
     from numpyro.infer import MCMC, NUTS
 
-    found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=seed, population=population)
+    if found is None:
+        found = gauss_newton(scores, blocks, start=blocks.query[-1], seed=seed, population=population)
     if not found.converged:
         raise ValueError("NUTS starts from the Gauss-Newton answer, which was not found: measure nearer to the answer.")
     with jax.enable_x64(True):
