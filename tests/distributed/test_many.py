@@ -29,7 +29,7 @@ def assert_same_iterates(written, trace):
 
 
 def test_four_devices_release_what_one_does(alone, tmp_path):
-    cases = {"run": CASE, "mapped": {**CASE, "mapped": True}, "sets": {**CASE, "num_steps": 12, "sets": 13}}
+    cases = {"run": CASE, "mapped": {**CASE, "mapped": [0]}, "sets": {**CASE, "num_steps": 12, "sets": 13}}
     (ended,) = launch(tmp_path, {"devices": 4, "rows": [0, NUM_RECORDS], "cases": cases})
     assert ended.code == 0, ended.errors
     assert_same_iterates(ended.written["run"], alone)
@@ -42,11 +42,12 @@ def test_four_devices_release_what_one_does(alone, tmp_path):
 
 def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone, tmp_path):
     cases = {
-        "run": {**CASE, "mapped": True},
-        "unseeded": {**CASE, "seed": None, "mapped": True},
+        "run": {**CASE, "mapped": [0, 1]},
+        "unseeded": {**CASE, "seed": None, "mapped": [0, 1]},
         "differs": {**CASE, "seed": "own"},
         "refused": {**CASE, "empty": 1},
-        "lost": {**CASE, "num_steps": 200, "vanish": True},
+        "twice": {**CASE, "rows": [0, 200]},
+        "lost": {**CASE, "num_steps": 200, "driver": "vanish"},
     }
     common = {"num_processes": 2, "cases": cases}
     first, second = launch(
@@ -65,6 +66,9 @@ def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone,
         assert "these differ: seed" in str(ended.written["differs"]["error"])
     assert "process 1 could not go on" in str(first.written["refused"]["error"])
     assert "at least one record" in str(second.written["refused"]["error"])
+    # the same rows in both processes would count twice
+    for ended in (first, second):
+        assert "Processes 0 and 1 hold the same records" in str(ended.written["twice"]["error"])
     # the second process was killed half-way: the first stops with a sentence and keeps nothing
     assert second.code == -9
     assert first.code != 0

@@ -33,55 +33,114 @@ def start_jax(options: dict[str, Any]) -> None:
         jax.distributed.initialize(address, options["num_processes"], options["process"], **times)
 
 
-def vanishing(released: Any) -> Any:
-    """A driver that ends the last process, at once and without a word, half-way."""
+def last_process() -> bool:
     import jax
 
+    return jax.process_index() == jax.process_count() - 1
+
+
+def misbehaving(what: str, path: str) -> Any:
+    """A driver that in the last process, half-way, ends it without a word, touches its file, or raises."""
     from dpvi import Directive
 
-    if released.step >= released.steps_left and jax.process_index() == jax.process_count() - 1:
-        os.kill(os.getpid(), 9)
-    return Directive(50)
+    def driver(released: Any) -> Any:
+        if released.step >= released.steps_left and last_process():
+            if what == "vanish":
+                os.kill(os.getpid(), 9)
+            if what == "raise":
+                raise RuntimeError("a driver of its own")
+            os.utime(path, (1, 1))
+        return Directive(50)
+
+    return driver
+
+
+class Unreadable:
+    """A mapped source whose rows the last process cannot read."""
+
+    def __init__(self, source: Any) -> None:
+        self.shapes, self.num_records = source.shapes, source.num_records
+        self.check_unchanged, self.extents, self._take = source.check_unchanged, source.extents, source.take
+
+    def take(self, rows: Any) -> Any:
+        from dpvi.data.sources import SourceError
+
+        if last_process():
+            raise SourceError("records.bin has rows that cannot be read.")
+        return self._take(rows)
+
+
+def records_of(options: dict[str, Any], case: dict[str, Any], path: str) -> Any:
+    """This process's records as the case has them: in memory, mapped from a file, or from one that cannot be read."""
+    import jax
+    import numpy as np
+    from support.small_models import many_records
+
+    from dpvi.data.sources.mapped import MappedSource
+
+    here = jax.process_index()
+    rows = slice(*case.get("rows", options["rows"]))
+    if case.get("empty") == here:
+        return many_records()[:0]
+    if "file" in case:
+        return np.load(case["file"], mmap_mode="r")[rows]
+    if here not in case.get("mapped", []):
+        return many_records()[rows]
+    np.save(path, many_records()[rows])
+    mapped = np.load(path, mmap_mode="r")
+    return Unreadable(MappedSource(mapped)) if case.get("unreadable") else mapped
+
+
+def plan_of(case: dict[str, Any]) -> Any:
+    from support.small_models import histogram_plan, private_plan
+
+    if case.get("counted"):
+        return histogram_plan((), num_steps=case["num_steps"])
+    return private_plan(case["num_steps"], case["sampling_rate"])
+
+
+def fit_sets(case: dict[str, Any]) -> dict[str, Any]:
+    import jax
+    import numpy as np
+    from support.small_models import location_model, many_records
+
+    import dpvi
+
+    stacked = many_records().reshape(case["sets"], -1, 2)
+    spread = {"seeds": range(case["sets"]), "progress": False, "devices": jax.devices()}
+    results = dpvi.fit_many(location_model(), stacked, plan_of(case), **spread)
+    return {"noisy_sums": np.stack([result.trace.noisy_sums for result in results])}
+
+
+def fit_one(options: dict[str, Any], case: dict[str, Any], path: str) -> dict[str, Any]:
+    import jax
+    from support.small_models import location_model
+
+    import dpvi
+
+    driver = misbehaving(case["driver"], path) if "driver" in case else None
+    seed = jax.process_index() if case["seed"] == "own" else case["seed"]
+    devices = None if "process" in options else jax.devices()
+    data = records_of(options, case, path)
+    result = dpvi.fit(location_model(), data, plan_of(case), devices=devices, driver=driver, seed=seed)
+    return {"iterates": result.trace.iterates, "noisy_sums": result.trace.noisy_sums}
 
 
 def main(options: dict[str, Any]) -> None:
     start_jax(options)
-    import jax
     import numpy as np
     from support.labels import believe_plans
-    from support.small_models import location_model, many_records, private_plan
-
-    import dpvi
 
     believe_plans()
     for name, case in options["cases"].items():
         output = f"{options['output']}-{name}"
-        if "sets" in case:
-            stacked = many_records().reshape(case["sets"], -1, 2)
-            plan = private_plan(case["num_steps"], case["sampling_rate"])
-            options_of_all = {"seeds": range(case["sets"]), "progress": False, "devices": jax.devices()}
-            results = dpvi.fit_many(location_model(), stacked, plan, **options_of_all)
-            np.savez(f"{output}.npz", noisy_sums=np.stack([result.trace.noisy_sums for result in results]))
-            continue
-        records = many_records()[slice(*options["rows"])]
-        if case.get("mapped"):
-            np.save(f"{output}-records.npy", records)
-            records = np.load(f"{output}-records.npy", mmap_mode="r")
         try:
-            result = dpvi.fit(
-                location_model(),
-                records[:0] if case.get("empty") == jax.process_index() else records,
-                private_plan(case["num_steps"], case["sampling_rate"]),
-                devices=None if "process" in options else jax.devices(),
-                driver=vanishing if case.get("vanish") else None,
-                seed=jax.process_index() if case["seed"] == "own" else case["seed"],
-            )
+            written = fit_sets(case) if "sets" in case else fit_one(options, case, f"{output}-records.npy")
         except Exception as error:
-            if case.get("vanish"):
+            if case.get("driver") == "vanish":
                 raise
-            np.savez(f"{output}.npz", error=str(error))
-            continue
-        np.savez(f"{output}.npz", iterates=result.trace.iterates, noisy_sums=result.trace.noisy_sums)
+            written = {"error": str(error)}
+        np.savez(f"{output}.npz", **written)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Each process holds its own rows and makes the same calls. Process 0 decides what
 different elsewhere: the root key, where the run starts, the points a driver chooses. With one process all of this does
 nothing.
 
-Un-noised sums, counts and the root key travel between processes over JAX's own connections, which are not encrypted:
-the network must be as trusted as the machines that hold the records.
+Un-noised sums, counts, digests of records and the root key travel between processes over JAX's own connections, which
+are not encrypted: the network must be as trusted as the machines that hold the records.
 """
 
 from __future__ import annotations

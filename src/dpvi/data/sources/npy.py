@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from dpvi.data.sources.base import SourceError, take_from_parts
+from dpvi.data.sources.extents import Held
 from dpvi.data.sources.mapped import RawArray, raw_array
 
 
@@ -44,6 +45,11 @@ class NpySource:
 
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return take_from_parts(self._folders, self._starts, rows)
+
+    def extents(self) -> list[Held]:
+        """Which rows of which files these are."""
+        arrays = [list(folder.arrays.values()) for folder in self._folders]
+        return [Held(tuple(array.stamp for array in each), each[0].extent) for each in arrays]
 
     def check_unchanged(self) -> None:
         for folder in self._folders:
