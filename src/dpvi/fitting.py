@@ -31,7 +31,7 @@ from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare
 from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
-from dpvi.train.hosts import from_all, from_first, losses_explained
+from dpvi.train.hosts import from_all, from_first, losses_explained, ready_together
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
@@ -137,8 +137,9 @@ def fit(
     )
     run_streams = streams(key)
     with losses_explained(), reading(algorithm.feed):
-        location = from_first(start(algorithm, initial_location, run_streams))
-        state = algorithm.initial(jnp.asarray(location))
+        with ready_together():
+            location = start(algorithm, initial_location, run_streams)
+        state = algorithm.initial(jnp.asarray(from_first(location)))
         histograms = histograms_of(algorithm, placed.blocks(), key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
@@ -176,8 +177,13 @@ def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -
         return leaves or jax.tree.leaves(records)  # any leaf has one row per record
 
     release, stream = plan.release(HISTOGRAMS), histogram_stream(key)
-    leaves = map(counted, blocks)
-    return noisy_histograms(plan.covariates, leaves, release, stream, lambda counts: from_all(counts).sum(axis=0))
+    return noisy_histograms(plan.covariates, map(counted, blocks), release, stream, _over_all_processes)
+
+
+def _over_all_processes(count: Callable[[], np.ndarray]) -> np.ndarray:
+    with ready_together():
+        counts = count()
+    return from_all(counts).sum(axis=0)
 
 
 def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:

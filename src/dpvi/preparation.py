@@ -206,7 +206,8 @@ def _placed(
     sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
-    return place(rows, algorithm, structure)
+    with ready_together():
+        return place(rows, algorithm, structure)
 
 
 def _score_model(

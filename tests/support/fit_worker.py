@@ -56,16 +56,18 @@ def misbehaving(what: str, path: str) -> Any:
 
 
 class Unreadable:
-    """A mapped source whose rows the last process cannot read."""
+    """A mapped source whose rows the last process cannot read any more after ``num_reads``."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, num_reads: int) -> None:
+        self._left = num_reads
         self.shapes, self.num_records = source.shapes, source.num_records
         self.check_unchanged, self.extents, self._take = source.check_unchanged, source.extents, source.take
 
     def take(self, rows: Any) -> Any:
         from dpvi.data.sources import SourceError
 
-        if last_process():
+        self._left -= 1
+        if self._left < 0 and last_process():
             raise SourceError("records.bin has rows that cannot be read.")
         return self._take(rows)
 
@@ -88,7 +90,7 @@ def records_of(options: dict[str, Any], case: dict[str, Any], path: str) -> Any:
         return many_records()[rows]
     np.save(path, many_records()[rows])
     mapped = np.load(path, mmap_mode="r")
-    return Unreadable(MappedSource(mapped)) if case.get("unreadable") else mapped
+    return Unreadable(MappedSource(mapped), case["num_reads"]) if "num_reads" in case else mapped
 
 
 def plan_of(case: dict[str, Any]) -> Any:
@@ -117,7 +119,9 @@ def fit_one(options: dict[str, Any], case: dict[str, Any], path: str) -> dict[st
     from support.small_models import location_model
 
     import dpvi
+    from dpvi import preparation
 
+    preparation._MAX_PASS_ELEMENTS = case.get("pass_elements", 2**25)
     driver = misbehaving(case["driver"], path) if "driver" in case else None
     seed = jax.process_index() if case["seed"] == "own" else case["seed"]
     devices = None if "process" in options else jax.devices()

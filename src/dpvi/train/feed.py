@@ -25,18 +25,23 @@ from dpvi.train.hosts import ready_together
 
 @contextmanager
 def reading(feed: Feed | None) -> Iterator[None]:
-    """End the thread; raise what went wrong while reading, and refuse a run whose files were changed on the way."""
-    if feed is None:
-        yield
-        return
+    """End the thread; raise what went wrong while reading, and refuse a run whose files were changed on the way.
+
+    Every process enters this, with a feed or without: where one of them refuses, none returns.
+    """
     try:
         yield
-        feed.check()
+        with ready_together():
+            if feed is not None:
+                feed.check()
+                feed.source.check_unchanged()
     except Exception as error:
-        feed.check(error)
+        if feed is not None:
+            feed.check(error)
         raise
     finally:
-        feed.close()
+        if feed is not None:
+            feed.close()
 
 
 class Feed:
@@ -82,6 +87,7 @@ class Feed:
     def finish(self, reading: Future) -> Any:
         """The batches on their devices, (steps, slots of all devices, …); every process calls this for every chunk."""
         with ready_together():
+            self.check()
             parts = reading.result()
         if self._mesh is None:
             return jax.tree.map(jax.device_put, parts[0])
@@ -103,21 +109,25 @@ class Feed:
         return jax.pure_callback(self._on_demand, shapes, numbers, included)
 
     def check(self, error: BaseException | None = None) -> None:
-        """Raise what went wrong while reading; a callback's own exception does not come through as it is."""
-        if self._failure is not None:
+        """Raise what went wrong while rows were read on demand, in place of an ``error`` that may have come of it."""
+        if self._failure is not None and self._failure is not error:
             raise self._failure from error
-        if error is None:
-            self.source.check_unchanged()
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _on_demand(self, numbers: Any, included: Any) -> Any:
+        """What :meth:`rows` asks for, or zeros where it cannot be read.
+
+        A device that left the program here would leave the others waiting for it. The run goes on over zeros until
+        somebody calls :meth:`check`, at the next chunk or its end, and nothing of it is returned.
+        """
         try:
-            return self._filled(np.asarray(numbers)[None] - self._first, np.asarray(included)[None], squeeze=True)
+            if self._failure is None:
+                return self._filled(np.asarray(numbers)[None] - self._first, np.asarray(included)[None], squeeze=True)
         except BaseException as error:
             self._failure = error
-            raise
+        return jax.tree.map(lambda leaf: np.zeros((len(numbers), *leaf.shape), leaf.dtype), self.structure)
 
     def _batches(self, positions: jax.Array) -> list[Any]:
         """One pytree per device of this process, leaves (steps, slots, …)."""

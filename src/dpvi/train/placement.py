@@ -94,7 +94,10 @@ def shard_lengths(rows: Rows) -> list[int]:
 
 
 def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, Placed]:
-    """Put the records where the run reads them; a source that every step takes whole is loaded."""
+    """Put the records where the run reads them; a source that every step takes whole is loaded.
+
+    Speaks to no other process.
+    """
     held, _, mesh = rows
     if isinstance(held, RowSource):
         if not algorithm.sampler.takes_all:
