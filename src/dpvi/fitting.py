@@ -31,7 +31,7 @@ from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare
 from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
-from dpvi.train.hosts import from_all, from_first, losses_explained, ready_together
+from dpvi.train.hosts import from_all, from_first, losses_explained, ready_together, require_same
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
@@ -143,7 +143,9 @@ def fit(
         histograms = histograms_of(algorithm, placed.blocks(), key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-        run = partial(Run(algorithm, mesh=placed.mesh, driven=driver is not None), placed.records, run_streams, state)
+        compiled = Run(algorithm, mesh=placed.mesh, driven=driver is not None)
+        require_same({"steps of a chunk": compiled.layout})
+        run = partial(compiled, placed.records, run_streams, state)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
         trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)

@@ -64,7 +64,7 @@ def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone,
     cases = {
         "run": {**CASE, "mapped": [0, 1]},
         "unseeded": {**CASE, "seed": None, "mapped": [0, 1]},
-        "differs": {**CASE, "seed": "own"},
+        "differs": {**CASE, "mapped": [1], "own": {"seed": [0, 1], "devices": [3, 2], "microbatch_size": [None, 4]}},
         "refused": {**CASE, "empty": 1},
         "twice": {**CASE, "rows": [0, 200]},
         "uncounted": {**CASE, "mapped": [0, 1], "counted": True, "num_reads": 0},
@@ -77,7 +77,7 @@ def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone,
     first, second = launch(
         tmp_path,
         {"process": 0, "rows": [0, 300], **common},
-        {"process": 1, "rows": [300, NUM_RECORDS], **common},
+        {"process": 1, "rows": [300, NUM_RECORDS], "devices": 2, **common},
     )
     assert "run" in first.written, first.errors
     assert_same_iterates(first.written["run"], alone)
@@ -87,7 +87,8 @@ def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone,
     assert not np.any(first.written["unseeded"]["noisy_sums"] == first.written["run"]["noisy_sums"])
     # what must be the same is, or nothing runs; who refuses says why, the others say who
     for ended in (first, second):
-        assert "these differ: seed" in str(ended.written["differs"]["error"])
+        message = str(ended.written["differs"]["error"])
+        assert "these differ: seed, records in memory or on disk, devices, microbatch_size." in message
     assert "process 1 could not go on" in str(first.written["refused"]["error"])
     assert "at least one record" in str(second.written["refused"]["error"])
     # the same rows in both processes would count twice

@@ -122,11 +122,14 @@ def fit_one(options: dict[str, Any], case: dict[str, Any], path: str) -> dict[st
     from dpvi import preparation
 
     preparation._MAX_PASS_ELEMENTS = case.get("pass_elements", 2**25)
-    driver = misbehaving(case["driver"], path) if "driver" in case else None
-    seed = jax.process_index() if case["seed"] == "own" else case["seed"]
-    devices = None if "process" in options else jax.devices()
-    data = records_of(options, case, path)
-    result = dpvi.fit(location_model(), data, plan_of(case), devices=devices, driver=driver, seed=seed)
+    settings = {"seed": case["seed"], "devices": None if "process" in options else jax.devices()}
+    if "driver" in case:
+        settings["driver"] = misbehaving(case["driver"], path)
+    if "own" in case:  # every process has its own value of these settings
+        settings.update({name: values[jax.process_index()] for name, values in case["own"].items()})
+    if isinstance(settings["devices"], int):
+        settings["devices"] = jax.devices()[: settings["devices"]]
+    result = dpvi.fit(location_model(), records_of(options, case, path), plan_of(case), **settings)
     return {"iterates": result.trace.iterates, "noisy_sums": result.trace.noisy_sums}
 
 

@@ -7,6 +7,7 @@ same physical size whatever was drawn; empty slots hold copies of a row that was
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -69,16 +70,17 @@ class Feed:
         devices = [None] if mesh is None else list(mesh.devices.flat)
         here = jax.process_index()
         self._own = [(n, device) for n, device in enumerate(devices) if device is None or device.process_index == here]
+        self._most_devices = max(Counter(device.process_index if device else 0 for device in devices).values())
         self._first = self._shards.bounds[self._own[0][0]]  # the number of the source's first row among all records
         self._thread = ThreadPoolExecutor(1, "dpvi-read")
         self._failure: BaseException | None = None
 
     @property
     def bytes_per_step(self) -> int:
-        """Of the batches that this process holds for one step."""
+        """Of the batches that a process holds for one step: of the one with most devices, so that all say the same."""
         leaves = jax.tree.leaves(self.structure)
         record = sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
-        return record * self._shards.slots * len(self._own)
+        return record * self._shards.slots * self._most_devices
 
     def start(self, positions: jax.Array) -> Future:
         """Read the first windows of a chunk's ``positions``, (steps, slots), on the thread."""
