@@ -60,6 +60,18 @@ def test_four_devices_release_what_one_does(alone, in_short_passes, tmp_path):
     np.testing.assert_allclose(ended.written["sets"]["noisy_sums"][2], of_set.noisy_sums, rtol=1e-12, atol=1e-12)
 
 
+def test_many_rows_of_a_further_pass_are_read_though_the_program_that_asks_has_the_only_core(tmp_path):
+    # three passes of 40,000 slots at every step; several chunks, so that the next is drawn while this one runs
+    large = {"num_steps": 40, "sampling_rate": 0.9, "seed": 1, "pass_elements": 80_000, "own": {"devices": [None]}}
+    cases = {"held": large, "mapped": {**large, "mapped": [0]}}
+    options = {"cores": 1, "num_records": 100_000, "rows": [0, 100_000], "cases": cases}
+    (ended,) = launch(tmp_path, options)
+    assert ended.code == 0, ended.errors
+    np.testing.assert_allclose(
+        ended.written["mapped"]["noisy_sums"], ended.written["held"]["noisy_sums"], rtol=1e-12, atol=1e-12
+    )
+
+
 def test_two_processes_release_what_one_does_and_nothing_when_one_is_lost(alone, tmp_path):
     cases = {
         "run": {**CASE, "mapped": [0, 1]},

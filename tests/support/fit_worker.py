@@ -14,6 +14,8 @@ from typing import Any
 
 def start_jax(options: dict[str, Any]) -> None:
     """Strict JAX in 64-bit mode with the devices, or among the processes, that were asked for."""
+    if "cores" in options and hasattr(os, "sched_setaffinity"):  # before XLA starts its threads, which inherit it
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options["cores"]])
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={options.get('devices', 1)}"
     import jax
 
@@ -80,15 +82,15 @@ def records_of(options: dict[str, Any], case: dict[str, Any], path: str) -> Any:
 
     from dpvi.data.sources.mapped import MappedSource
 
-    here = jax.process_index()
+    here, records = jax.process_index(), many_records(options.get("num_records", 403))
     rows = slice(*case.get("rows", options["rows"]))
     if case.get("empty") == here:
-        return many_records()[:0]
+        return records[:0]
     if "file" in case:
         return np.load(case["file"], mmap_mode="r")[rows]
     if here not in case.get("mapped", []):
-        return many_records()[rows]
-    np.save(path, many_records()[rows])
+        return records[rows]
+    np.save(path, records[rows])
     mapped = np.load(path, mmap_mode="r")
     return Unreadable(MappedSource(mapped), case["num_reads"]) if "num_reads" in case else mapped
 

@@ -23,6 +23,8 @@ from dpvi.data.sharding import AXIS, Shards
 from dpvi.data.sources.base import RowSource
 from dpvi.train.hosts import ready_together
 
+_PIECE_SLOTS = 2**13  # 64 kB of the longest integers; up to 100 kB are copied at once, by whoever asks
+
 
 @contextmanager
 def reading(feed: Feed | None) -> Iterator[None]:
@@ -105,10 +107,18 @@ class Feed:
         return jax.tree.map(assemble, *parts)
 
     def rows(self, numbers: jax.Array, included: jax.Array) -> Any:
-        """Inside the program: the rows with these numbers among all records, for passes that nobody could foresee."""
+        """Inside the program: the rows with these numbers among all records, for passes that nobody could foresee.
+
+        JAX puts what a callback is given on the device again. Large arrays are copied by the threads that run programs,
+        and on a single core the copy would wait forever for the program that waits for it. So they go in small pieces.
+        """
         slots = numbers.shape[0]
+
+        def cut(array: jax.Array) -> list[jax.Array]:
+            return [array[start : start + _PIECE_SLOTS] for start in range(0, slots, _PIECE_SLOTS)]
+
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((slots, *leaf.shape), leaf.dtype), self.structure)
-        return jax.pure_callback(self._on_demand, shapes, numbers, included)
+        return jax.pure_callback(self._on_demand, shapes, cut(numbers), cut(included))
 
     def check(self, error: BaseException | None = None) -> None:
         """Raise what went wrong while rows were read on demand, in place of an ``error`` that may have come of it."""
@@ -118,7 +128,7 @@ class Feed:
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _on_demand(self, numbers: Any, included: Any) -> Any:
+    def _on_demand(self, numbers: list[Any], included: list[Any]) -> Any:
         """What :meth:`rows` asks for, or zeros where it cannot be read.
 
         A device that left the program here would leave the others waiting for it. The run goes on over zeros until
@@ -126,10 +136,12 @@ class Feed:
         """
         try:
             if self._failure is None:
-                return self._filled(np.asarray(numbers)[None] - self._first, np.asarray(included)[None], squeeze=True)
+                rows = np.concatenate(numbers)[None] - self._first
+                return self._filled(rows, np.concatenate(included)[None], squeeze=True)
         except BaseException as error:
             self._failure = error
-        return jax.tree.map(lambda leaf: np.zeros((len(numbers), *leaf.shape), leaf.dtype), self.structure)
+        slots = sum(map(len, numbers))
+        return jax.tree.map(lambda leaf: np.zeros((slots, *leaf.shape), leaf.dtype), self.structure)
 
     def _batches(self, positions: jax.Array) -> list[Any]:
         """One pytree per device of this process, leaves (steps, slots, …)."""
