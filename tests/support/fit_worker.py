@@ -86,39 +86,43 @@ def records_of(options: dict[str, Any], case: dict[str, Any], path: str) -> Any:
     rows = slice(*case.get("rows", options["rows"]))
     if case.get("empty") == here:
         return records[:0]
-    if "file" in case:
-        return np.load(case["file"], mmap_mode="r")[rows]
     if here not in case.get("mapped", []):
         return records[rows]
     np.save(path, records[rows])
     mapped = np.load(path, mmap_mode="r")
+    if case.get("counted"):
+        mapped = (mapped[:, :1], mapped[:, 1])
     return Unreadable(MappedSource(mapped), case["num_reads"]) if "num_reads" in case else mapped
 
 
-def plan_of(case: dict[str, Any]) -> Any:
-    from support.small_models import histogram_plan, private_plan
+def model_and_plan(case: dict[str, Any]) -> tuple[Any, Any]:
+    """Where covariates are to be ``counted``, a regression and a plan that pays for it."""
+    from support.numpyro_models import linear
+    from support.small_models import histogram_plan, location_model, private_plan
+
+    from dpvi.core.columns import Numeric
 
     if case.get("counted"):
-        return histogram_plan((), num_steps=case["num_steps"])
-    return private_plan(case["num_steps"], case["sampling_rate"])
+        return linear, histogram_plan((Numeric(-5, 5),), num_steps=case["num_steps"])
+    return location_model(), private_plan(case["num_steps"], case["sampling_rate"])
 
 
 def fit_sets(case: dict[str, Any]) -> dict[str, Any]:
     import jax
     import numpy as np
-    from support.small_models import location_model, many_records
+    from support.small_models import many_records
 
     import dpvi
 
+    model, plan = model_and_plan(case)
     stacked = many_records().reshape(case["sets"], -1, 2)
     spread = {"seeds": range(case["sets"]), "progress": False, "devices": jax.devices()}
-    results = dpvi.fit_many(location_model(), stacked, plan_of(case), **spread)
+    results = dpvi.fit_many(model, stacked, plan, **spread)
     return {"noisy_sums": np.stack([result.trace.noisy_sums for result in results])}
 
 
 def fit_one(options: dict[str, Any], case: dict[str, Any], path: str) -> dict[str, Any]:
     import jax
-    from support.small_models import location_model
 
     import dpvi
     from dpvi import preparation
@@ -131,7 +135,8 @@ def fit_one(options: dict[str, Any], case: dict[str, Any], path: str) -> dict[st
         settings.update({name: values[jax.process_index()] for name, values in case["own"].items()})
     if isinstance(settings["devices"], int):
         settings["devices"] = jax.devices()[: settings["devices"]]
-    result = dpvi.fit(location_model(), records_of(options, case, path), plan_of(case), **settings)
+    model, plan = model_and_plan(case)
+    result = dpvi.fit(model, records_of(options, case, path), plan, **settings)
     return {"iterates": result.trace.iterates, "noisy_sums": result.trace.noisy_sums}
 
 
