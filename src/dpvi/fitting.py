@@ -32,7 +32,7 @@ from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare
 from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
-from dpvi.train.hosts import from_all, from_first, losses_explained
+from dpvi.train.hosts import from_all, from_first, losses_explained, ready_together, require_same
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm
 
@@ -101,8 +101,8 @@ def fit(
     devices
         Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
         or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
-        records, on all devices of all of them. It changes time and memory and the order of additions, never the
-        mechanism. See docs/how-to/many-devices.md.
+        records (the same rows in two of them are refused), on all devices of all of them. It changes time and memory
+        and the order of additions, never the mechanism. See docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so. Two runs with one seed add the same noise, which their difference does not have: a
@@ -135,13 +135,16 @@ def fit(
     )
     run_streams = streams(key)
     with losses_explained(), reading(algorithm.feed):
-        location = from_first(start(algorithm, initial_location, run_streams))
-        state = algorithm.initial(jnp.asarray(location))
+        with ready_together():
+            location = start(algorithm, initial_location, run_streams)
+        state = algorithm.initial(jnp.asarray(from_first(location)))
         # where the number of records alone is counted, shapes tell it and no row is read
         histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
-        run = partial(Run(algorithm, mesh=placed.mesh, driven=driver is not None), placed.records, run_streams, state)
+        compiled = Run(algorithm, mesh=placed.mesh, driven=driver is not None)
+        require_same({"steps of a chunk": compiled.layout})
+        run = partial(compiled, placed.records, run_streams, state)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
         trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
@@ -175,8 +178,13 @@ def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -
         return leaves or jax.tree.leaves(records)  # any leaf has one row per record
 
     release, stream = plan.release(HISTOGRAMS), histogram_stream(key)
-    leaves = map(counted, blocks)
-    return noisy_histograms(plan.covariates, leaves, release, stream, lambda counts: from_all(counts).sum(axis=0))
+    return noisy_histograms(plan.covariates, map(counted, blocks), release, stream, _over_all_processes)
+
+
+def _over_all_processes(count: Callable[[], np.ndarray]) -> np.ndarray:
+    with ready_together():
+        counts = count()
+    return from_all(counts).sum(axis=0)
 
 
 def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:

@@ -17,7 +17,7 @@ from dpvi.core.validation import FallbackWarning
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import make_shards
-from dpvi.data.sources.base import described
+from dpvi.data.sources.base import RowSource, described
 from dpvi.data.sources.mapped import as_source
 from dpvi.families import Family, MeanField
 from dpvi.families.guide import GuideFamily
@@ -105,7 +105,8 @@ def prepare(
             schedule = None if chosen.scores is None else plan.schedule
             optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
         rows = bring_in(data, devices)
-    key = _agreed_key(key, seed, plan, chosen, structure)
+    given = {"microbatch_size": microbatch_size, "a driver or none": driver is not None}
+    key = _agreed_key(key, seed, plan, chosen, structure, rows, given)
     algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)
     if plan.private:
         warn_about_delta(plan, algorithm.sampler.num_records)
@@ -150,8 +151,19 @@ def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estima
     return _Inference(cast(Model, ready), family, guided, None)
 
 
-def _agreed_key(key: jax.Array, seed: int | None, plan: Plan, chosen: _Inference, structure: Any) -> jax.Array:
-    """Process 0's root key in every process, where all were given the same settings."""
+def _agreed_key(
+    key: jax.Array,
+    seed: int | None,
+    plan: Plan,
+    chosen: _Inference,
+    structure: Any,
+    rows: Rows,
+    given: dict[str, Any],
+) -> jax.Array:
+    """Process 0's root key in every process, where all were given the same settings.
+
+    What decides which program is compiled must be the same, too: processes in different ones would wait for each other.
+    """
     family: Any = chosen.family
     settings = {
         "plan": plan.to_dict(),
@@ -160,6 +172,13 @@ def _agreed_key(key: jax.Array, seed: int | None, plan: Plan, chosen: _Inference
         "structure of a record": structure_to_dict(structure),
         "seed": seed,
         "precision": jnp.zeros(()).dtype.name,
+        "records in memory or on disk": isinstance(rows.held, RowSource),
+        "devices": [] if rows.mesh is None else [str(device) for device in rows.mesh.devices.flat],
+        "number of parameters": chosen.model.dimension,
+        "size of a release": chosen.estimator.release_size(chosen.family, chosen.model.dimension),
+        "scores measured or not": chosen.scores is not None,
+        "version of JAX": jax.__version__,
+        **given,
     }
     require_same(settings)
     words = from_first(jax.random.key_data(key))
@@ -230,7 +249,8 @@ def _placed(
     sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
-    return place(rows, algorithm, structure)
+    with ready_together():
+        return place(rows, algorithm, structure)
 
 
 def _score_model(

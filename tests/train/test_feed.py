@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -9,9 +11,12 @@ from support.small_models import histogram_plan, location_model, many_records, p
 
 import dpvi
 from dpvi import preparation
+from dpvi.data.records import structure_of
+from dpvi.data.sharding import Shards
 from dpvi.data.sources import SourceError
 from dpvi.data.sources.mapped import MappedSource
 from dpvi.models import from_functions
+from dpvi.train.feed import Feed
 
 RECORDS = many_records(90).astype(np.float32)
 PLAN = private_plan(30, 0.1)
@@ -81,6 +86,13 @@ def test_further_passes_are_read_when_they_are_needed():
 @pytest.mark.usefixtures("short_passes")
 def test_windows_of_a_mesh_are_read_too():
     assert_same(fit(Counting(RECORDS), devices=jax.devices()[:1]).trace, fit(RECORDS).trace)
+
+
+def test_every_process_counts_the_bytes_of_the_one_with_most_devices():
+    here, there = (types.SimpleNamespace(process_index=process) for process in (0, 1))
+    mesh = types.SimpleNamespace(devices=np.array([here, there, there]))
+    feed = Feed(Counting(RECORDS), structure_of(RECORDS), None, mesh, Shards((0, 30, 60, 90), 5))
+    assert feed.bytes_per_step == RECORDS[0].nbytes * 5 * 2
 
 
 def test_a_source_that_fits_into_one_pass_is_loaded():

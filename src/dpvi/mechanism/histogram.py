@@ -20,7 +20,7 @@ def noisy_histograms(
     blocks: Iterable[Sequence[Any]],
     release: GaussianRelease,
     stream: jax.Array,
-    over_all: Callable[[np.ndarray], np.ndarray] = lambda counts: counts,
+    over_all: Callable[[Callable[[], np.ndarray]], np.ndarray] = lambda count: count(),
 ) -> np.ndarray:
     """Counts of every bin of every column plus Gaussian noise, one column after the other, float64.
 
@@ -36,14 +36,14 @@ def noisy_histograms(
     stream
         A ChaCha20 key that serves nothing else.
     over_all
-        Adds the counts of other processes, all of which then add the same noise to the same sum.
+        Counts here, and adds the counts of other processes, all of which then add the same noise to the same sum.
 
     Guarantees
     ----------
     A record counts once in each of k columns, or not where its value is not a number, so adding or removing one moves
     the counts by a vector of norm at most √k. Counts are whole numbers below 2⁵³: their sums do not round.
     """
-    counts = over_all(np.sum([_counts(columns, leaves) for leaves in blocks], axis=0))
+    counts = over_all(lambda: np.sum([_counts(columns, leaves) for leaves in blocks], axis=0))
     with jax.enable_x64(True):
         words = step_words(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
         noise = np.asarray(normals_from_words(words))[:, 0]

@@ -7,6 +7,7 @@ same physical size whatever was drawn; empty slots hold copies of a row that was
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,21 +24,28 @@ from dpvi.data.sharding import AXIS, Shards
 from dpvi.data.sources.base import RowSource
 from dpvi.train.hosts import ready_together
 
+_PIECE_SLOTS = 2**13  # 64 kB of the longest integers; up to 100 kB are copied at once, by whoever asks
+
 
 @contextmanager
 def reading(feed: Feed | None) -> Iterator[None]:
-    """End the thread; raise what went wrong while reading, and refuse a run whose files were changed on the way."""
-    if feed is None:
-        yield
-        return
+    """End the thread; raise what went wrong while reading, and refuse a run whose files were changed on the way.
+
+    Every process enters this, with a feed or without: where one of them refuses, none returns.
+    """
     try:
         yield
-        feed.check()
+        with ready_together():
+            if feed is not None:
+                feed.check()
+                feed.source.check_unchanged()
     except Exception as error:
-        feed.check(error)
+        if feed is not None:
+            feed.check(error)
         raise
     finally:
-        feed.close()
+        if feed is not None:
+            feed.close()
 
 
 class Feed:
@@ -65,16 +73,17 @@ class Feed:
         devices = [None] if mesh is None else list(mesh.devices.flat)
         here = jax.process_index()
         self._own = [(n, device) for n, device in enumerate(devices) if device is None or device.process_index == here]
+        self._most_devices = max(Counter(device.process_index if device else 0 for device in devices).values())
         self._first = self._shards.bounds[self._own[0][0]]  # the number of the source's first row among all records
         self._thread = ThreadPoolExecutor(1, "dpvi-read")
         self._failure: BaseException | None = None
 
     @property
     def bytes_per_step(self) -> int:
-        """Of the batches that this process holds for one step."""
+        """Of the batches that a process holds for one step: of the one with most devices, so that all say the same."""
         leaves = jax.tree.leaves(self.structure)
         record = sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
-        return record * self._shards.slots * len(self._own)
+        return record * self._shards.slots * self._most_devices
 
     def start(self, positions: jax.Array) -> Future:
         """Read the first windows of a chunk's ``positions``, (steps, slots), on the thread."""
@@ -83,6 +92,7 @@ class Feed:
     def finish(self, reading: Future) -> Any:
         """The batches on their devices, (steps, slots of all devices, …); every process calls this for every chunk."""
         with ready_together():
+            self.check()
             parts = reading.result()
         if self._mesh is None:
             return jax.tree.map(jax.device_put, parts[0])
@@ -98,27 +108,41 @@ class Feed:
         return jax.tree.map(assemble, *parts)
 
     def rows(self, numbers: jax.Array, included: jax.Array) -> Any:
-        """Inside the program: the rows with these numbers among all records, for passes that nobody could foresee."""
+        """Inside the program: the rows with these numbers among all records, for passes that nobody could foresee.
+
+        JAX puts what a callback is given on the device again. Large arrays are copied by the threads that run programs,
+        and on a single core the copy would wait forever for the program that waits for it. So they go in small pieces.
+        """
         slots = numbers.shape[0]
+
+        def cut(array: jax.Array) -> list[jax.Array]:
+            return [array[start : start + _PIECE_SLOTS] for start in range(0, slots, _PIECE_SLOTS)]
+
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((slots, *leaf.shape), leaf.dtype), self.structure)
-        return jax.pure_callback(self._on_demand, shapes, numbers, included)
+        return jax.pure_callback(self._on_demand, shapes, cut(numbers), cut(included))
 
     def check(self, error: BaseException | None = None) -> None:
-        """Raise what went wrong while reading; a callback's own exception does not come through as it is."""
-        if self._failure is not None:
+        """Raise what went wrong while rows were read on demand, in place of an ``error`` that may have come of it."""
+        if self._failure is not None and self._failure is not error:
             raise self._failure from error
-        if error is None:
-            self.source.check_unchanged()
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _on_demand(self, numbers: Any, included: Any) -> Any:
+    def _on_demand(self, numbers: list[Any], included: list[Any]) -> Any:
+        """What :meth:`rows` asks for, or zeros where it cannot be read.
+
+        A device that left the program here would leave the others waiting for it. The run goes on over zeros until
+        somebody calls :meth:`check`, at the next chunk or its end, and nothing of it is returned.
+        """
         try:
-            return self._filled(np.asarray(numbers)[None] - self._first, np.asarray(included)[None], squeeze=True)
+            if self._failure is None:
+                rows = np.concatenate(numbers)[None] - self._first
+                return self._filled(rows, np.concatenate(included)[None], squeeze=True)
         except BaseException as error:
             self._failure = error
-            raise
+        slots = sum(map(len, numbers))
+        return jax.tree.map(lambda leaf: np.zeros((slots, *leaf.shape), leaf.dtype), self.structure)
 
     def _batches(self, positions: jax.Array) -> list[Any]:
         """One pytree per device of this process, leaves (steps, slots, …)."""

@@ -4,21 +4,23 @@ Each process holds its own rows and makes the same calls. Process 0 decides what
 different elsewhere: the root key, where the run starts, the points a driver chooses. With one process all of this does
 nothing.
 
-Un-noised sums, counts and the root key travel between processes over JAX's own connections, which are not encrypted:
-the network must be as trusted as the machines that hold the records.
+Un-noised sums, counts, digests of records and the root key travel between processes over JAX's own connections, which
+are not encrypted: the network must be as trusted as the machines that hold the records.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 # how messages of JAX's runtime begin when a collective fails; they come as ValueError or JaxRuntimeError
 _STATUSES = ("UNKNOWN:", "INTERNAL:", "UNAVAILABLE:", "ABORTED:", "CANCELLED:", "DEADLINE_EXCEEDED:", "FAILED_PRECOND")
@@ -101,5 +103,22 @@ def require_same(settings: dict[str, Any]) -> None:
         )
 
 
+@cache
+def _meeting() -> tuple[Mesh, Callable[[jax.Array], jax.Array]]:
+    """Where processes meet, and the program that tells everybody everything.
+
+    It runs on one device of each: hosts may have different numbers of them, which JAX's own gathering does not expect.
+    """
+    by_number = sorted(jax.devices(), key=lambda device: device.id)
+    first = [next(d for d in by_number if d.process_index == process) for process in range(jax.process_count())]
+    mesh = Mesh(np.array(first), ("processes",))
+    return mesh, jax.jit(lambda each: each, out_shardings=NamedSharding(mesh, P()))
+
+
 def _gather(array: np.ndarray) -> np.ndarray:
-    return np.asarray(multihost_utils.process_allgather(array))
+    """Every process's array of bytes, with a leading axis of processes."""
+    mesh, gather = _meeting()
+    own = jax.device_put(array[None], mesh.devices[jax.process_index()])
+    spread = NamedSharding(mesh, P("processes"))
+    everyones = jax.make_array_from_single_device_arrays((mesh.size, *array.shape), spread, [own])
+    return np.asarray(gather(everyones).addressable_data(0))

@@ -21,7 +21,7 @@ from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, normals_drawn
 from dpvi.train.ahead import Ahead
 from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
 from dpvi.train.draws import CompiledDraws, compiled_draws, make_draws
-from dpvi.train.hosts import from_first
+from dpvi.train.hosts import from_first, ready_together
 from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Sums
@@ -101,8 +101,7 @@ class Run:
         ):
             step, released = 0, None
             while step < layout.num_steps:
-                directive = driver(released or self._released(step, state, None, 0)) if driver else None
-                stop, query = self._agreed(*self._stretch(directive, step))
+                stop, query = self._next_stretch(driver, released, step, state)
                 totals = None
                 pieces = _pieces(layout, step, stop)
                 counted = driver is None and self.mesh is None and not on_host()
@@ -208,6 +207,19 @@ class Run:
     def _record_mesh(self) -> Mesh | None:
         """The mesh that records are spread over; a mesh of lanes holds every record set whole."""
         return self.mesh if self.lanes is None else None
+
+    def _next_stretch(
+        self, driver: Driver | None, released: Released | None, step: int, state: State
+    ) -> tuple[int, jax.Array | None]:
+        """Where the next stretch ends, and its query point; a driver that raises in one process stops all."""
+        if driver is None:
+            return self.layout.num_steps, None
+        released = released or self._released(step, state, None, 0)
+        with ready_together():
+            if self.algorithm.feed is not None:
+                self.algorithm.feed.check()  # a driver must not be told of rows that could not be read
+            stretch = self._stretch(driver(released), step)
+        return self._agreed(*stretch)
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point."""

@@ -17,6 +17,7 @@ from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
 from dpvi.data.sources.base import RowSource, blocks, described
 from dpvi.train import hosts
 from dpvi.train.feed import Feed
+from dpvi.train.parts import refuse_shared
 from dpvi.train.step import Algorithm
 
 
@@ -66,16 +67,23 @@ def bring_in(data: Any, devices: Sequence[Any] | None) -> Rows:
 
 
 def shard_lengths(rows: Rows) -> list[int]:
-    """Rows of every shard of every process, in order; one shard where there is no mesh. All processes call this."""
+    """Rows of every shard of every process, in order; one shard where there is no mesh. All processes call this.
+
+    Rows that two processes hold are refused: they would be counted, and later added, twice.
+    """
     if rows.mesh is None:
         return [rows.num_records]
+    refuse_shared(rows.held)
     counts = hosts.from_all(np.array([rows.num_records]))[:, 0].tolist()
     processes = [device.process_index for device in rows.mesh.devices.flat]
     return [length for process, count in enumerate(counts) for length in even_lengths(count, processes.count(process))]
 
 
 def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, Placed]:
-    """Put the records where the run reads them; a source that every step takes whole is loaded."""
+    """Put the records where the run reads them; a source that every step takes whole is loaded.
+
+    Speaks to no other process.
+    """
     held, _, mesh = rows
     if isinstance(held, RowSource):
         if not algorithm.sampler.takes_all:

@@ -19,6 +19,7 @@ import numpy as np
 
 from dpvi.data.records import check_fits, structure_of
 from dpvi.data.sources.base import RowSource, SourceError, Stamp
+from dpvi.data.sources.extents import Extent, Held
 
 _MAX_READ = 2**30  # bytes
 
@@ -33,10 +34,18 @@ class RawArray:
     dtype: np.dtype
     shape: tuple[int, ...]
 
+    @property
+    def row_bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.offset, max(self.stride, 1), self.row_bytes, self.shape[0])
+
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The rows with these numbers, increasing; neighbours are read in one go."""
         self.stamp.check()
-        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+        row_bytes = self.row_bytes
         if len(rows) == 0 or row_bytes == 0:
             return np.zeros((len(rows), *self.shape[1:]), self.dtype)
         breaks = np.flatnonzero(np.diff(rows) != 1) + 1 if self.stride == row_bytes else np.arange(1, len(rows))
@@ -149,6 +158,11 @@ class MappedSource:
     def take(self, rows: np.ndarray) -> Any:
         taken = [leaf.take(rows) if isinstance(leaf, RawArray) else leaf[rows] for leaf in self._leaves]
         return jax.tree.unflatten(self._tree, taken)
+
+    def extents(self) -> list[Held]:
+        """Which rows of which files these are."""
+        mapped = [leaf for leaf in self._leaves if isinstance(leaf, RawArray)]
+        return [Held(tuple(leaf.stamp for leaf in mapped), mapped[0].extent)]
 
     def check_unchanged(self) -> None:
         for leaf in self._leaves:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpvi.data.records import run_dtype
 from dpvi.data.sources.base import SourceError, take_from_parts
+from dpvi.data.sources.extents import Held
 from dpvi.data.sources.folders import is_passed_over, is_wanted, refuse_twice
 from dpvi.data.sources.mapped import RawArray, raw_array
 
@@ -49,6 +50,11 @@ class NpySource:
 
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return take_from_parts(self._folders, self._starts, rows)
+
+    def extents(self) -> list[Held]:
+        """Which rows of which files these are."""
+        arrays = [list(folder.arrays.values()) for folder in self._folders]
+        return [Held(tuple(array.stamp for array in each), each[0].extent) for each in arrays]
 
     def check_unchanged(self) -> None:
         for folder in self._folders:

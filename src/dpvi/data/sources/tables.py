@@ -17,6 +17,7 @@ import numpy as np
 from dpvi.data.records import check_fits
 from dpvi.data.sources.arrow_files import FileFormat, Kind, kind_of, open_file, values_of
 from dpvi.data.sources.base import SourceError, Stamp, take_from_parts
+from dpvi.data.sources.extents import Held
 from dpvi.data.sources.folders import files_below
 
 Columns = Mapping[str, str | Sequence[str]]
@@ -91,6 +92,10 @@ class TableSource:
 
     def take(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return take_from_parts(self._files, self._starts, rows)
+
+    def extents(self) -> list[Held]:
+        """Which files these are."""
+        return [Held((file.stamp,)) for file in self._files]
 
     def check_unchanged(self) -> None:
         for file in self._files:
