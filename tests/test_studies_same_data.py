@@ -73,7 +73,8 @@ def test_all_lanes_read_one_copy_of_the_records(monkeypatch):
 
 def test_histograms_are_each_fits_own():
     data = logistic_data(400)
-    plan = histogram_plan((dpvi.Numeric(-3, 3), dpvi.Numeric(-3, 3)), num_steps=12)
+    columns = (dpvi.Numeric(-3, 3), dpvi.Numeric(-3, 3))
+    plan = histogram_plan(columns, num_steps=12, schedule=dpvi.Schedule(move_share=0.0, num_blocks=2))
     one, other = dpvi.fit_many(logistic, data, plan, seeds=[4, 5], same_data=True, progress=False)
     copies = tuple(np.stack([leaf, leaf]) for leaf in data)
     for mine, theirs in zip(

@@ -101,9 +101,11 @@ def model_and_plan(case: dict[str, Any]) -> tuple[Any, Any]:
     from support.small_models import histogram_plan, location_model, private_plan
 
     from dpvi.core.columns import Numeric
+    from dpvi.core.schedule import Schedule
 
     if case.get("counted"):
-        return linear, histogram_plan((Numeric(-5, 5),), num_steps=case["num_steps"])
+        measures = Schedule(move_share=0.0, num_blocks=2)
+        return linear, histogram_plan((Numeric(-5, 5),), num_steps=case["num_steps"], schedule=measures)
     return location_model(), private_plan(case["num_steps"], case["sampling_rate"])
 
 
