@@ -12,6 +12,7 @@ import jax
 import pytest
 from support.labels import CHECKING, believe_plans
 
+from dpvi.core.compiling import plain_fusions
 from dpvi.privacy import planning
 
 try:  # JAX has options of the compiler for one function at a time; without this place for all, tests only take longer
@@ -59,6 +60,7 @@ def programs_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
         if is_in(request.path, QUICKLY_COMPILED):
             jax.config.update("jax_disable_most_optimizations", True)
         if is_in(request.path, COMPILED_WITHOUT_FUSIONS) and hasattr(compiler, "get_compile_options"):
+            plain_fusions()  # is found out once, by compiling something
             patch.setattr(compiler, "get_compile_options", partial(without_fusions, compiler.get_compile_options))
         yield
     jax.config.update("jax_disable_most_optimizations", False)
@@ -72,7 +74,7 @@ def is_in(file: Path, places: tuple[str, ...]) -> bool:
 
 def without_fusions(options_for: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Options of the compiler whose kernels are written as they were before XLA had its emitters of fusions."""
-    overrides = {"xla_cpu_use_fusion_emitters": False, **(options.pop("env_options_overrides", None) or {})}
+    overrides = {**plain_fusions(), **(options.pop("env_options_overrides", None) or {})}
     return options_for(*args, env_options_overrides=overrides, **options)
 
 

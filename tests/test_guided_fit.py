@@ -26,6 +26,7 @@ from dpvi.gradients import Guided
 from dpvi.posterior import guided
 from dpvi.posterior.guided import GuidePosterior
 from dpvi.train import recorder
+from dpvi.train.loop import Run
 
 PLAN = private_plan(20)
 Y = np.random.default_rng(1).normal(0.4, 1.0, 97)
@@ -251,12 +252,11 @@ def test_a_batch_that_does_not_fit_in_memory_says_what_to_do_and_no_size(monkeyp
 
     with pytest.raises(jax.errors.JaxRuntimeError, match=str(2**46)):
         exhausted()
-    monkeypatch.setattr(dpvi.fitting, "Run", lambda *_, **__: exhausted)
+    monkeypatch.setattr(Run, "__call__", exhausted)
     with pytest.raises(MemoryError, match="microbatch_size") as caught:
         fit()
     assert "sampling_rate" in str(caught.value)
     assert caught.value.__context__ is None
-    monkeypatch.setattr("dpvi.studies.Run", lambda *_, **__: exhausted)
     with pytest.raises(MemoryError, match="smaller group_size"):
         dpvi.fit_many(mean, Y[None], PLAN, guide=mean_guide, progress=False)
 
