@@ -29,6 +29,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
 	$(BIN)/python benchmarks/ghost_clipping.py --output benchmarks/results/ghost_clipping.json
+	$(BIN)/python benchmarks/rounding.py
+	$(BIN)/python benchmarks/evaluation.py
 
 # makes an environment per peer; MNIST is looked for where dpvi.datasets looks
 bench-peers: $(VENV)/.dev

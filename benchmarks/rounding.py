@@ -1,7 +1,7 @@
 """How far float32 rounding lets one record move a clipped sum beyond the clip norm: ``python benchmarks/rounding.py``.
 
 The first of many rows leaves, so that all others move up a slot. Rows lie in one orthant, have two columns and are all
-clipped, which is where partial sums grow fastest; those of every other trial point in nearly one direction. Prints the
+clipped, which is where partial sums grow fastest; those of every other trial point in nearly one direction. Writes the
 largest excess over the clip norm in all trials, relative to it, for sums in one pass, in parts (``microbatch_size``)
 and of gradients that are clipped without being formed; and that of the count of unclipped records over ½, of records
 all of which count for a fraction. Excess of plain sums is random: more trials find a little more.
@@ -9,11 +9,15 @@ all of which count for a fraction. Excess of plain sums is random: more trials f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from harness.output import RESULTS, table, write
 
 from dpvi.gradients.ghost import clipped_gradient_sum, in_microbatches
 from dpvi.mechanism.bounded_sum import TwoFold, bounded_sum, bounded_sum_and_count
@@ -68,18 +72,39 @@ def change(add: Adder, rows: np.ndarray) -> float:
     return float(np.linalg.norm(with_first - without))
 
 
-def main() -> None:
+def measure() -> list[dict[str, float]]:
+    """The largest excess by number of rows and way of adding."""
     adders = {"one pass": one_pass, f"parts of {PART}": in_parts, "not formed": ghost, "count": count}
-    print(f"{'rows':>9}  " + "  ".join(f"{name:>12}" for name in adders))
+    found = []
     for number, trials in TRIALS.items():
-        excess = []
+        row: dict[str, float] = {"rows": number, "trials": trials}
         for name, add in adders.items():
             generator = np.random.default_rng(0)
             make, bound = (nearly_clipped_rows, 0.5) if name == "count" else (clipped_rows, 1.0)
             compiled = jax.jit(add)
-            moved = [change(compiled, make(generator, number, trial)) for trial in range(trials)]
-            excess.append(max(moved) / bound - 1)
-        print(f"{number:>9,}  " + "  ".join(f"{value:12.1e}" for value in excess), flush=True)
+            row[name] = max(change(compiled, make(generator, number, trial)) for trial in range(trials)) / bound - 1
+        found.append(row)
+    return found
+
+
+def markdown(content: dict[str, Any]) -> str:
+    rows = content["excess"]
+    cells = [
+        [f"{value:,}" if name in ("rows", "trials") else f"{value:.1e}" for name, value in row.items()] for row in rows
+    ]
+    about = (
+        f"Made by `{content['command']}`, jax {content['jax']}. Largest excess of what one record moves over the clip "
+        "norm (of the count: over ½), relative to it; negative where none was found. What is added how: the docstring."
+    )
+    return "\n\n".join(["# Rounding of clipped sums", about, table(list(rows[0]), cells)]) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--output", type=Path, default=RESULTS / "rounding.json")
+    options = parser.parse_args(arguments)
+    content = {"command": "python benchmarks/rounding.py", "jax": jax.__version__, "excess": measure()}
+    print(write(content, options.output, markdown))
 
 
 if __name__ == "__main__":

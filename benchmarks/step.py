@@ -2,7 +2,7 @@
 
 Every contestant lives in a process of its own and is timed once per round, in turn, so that all of them see the same
 minutes of the machine; what is reported is the median over rounds of times and of ratios within a round. Writes the
-JSON named by ``--output`` and the Markdown table made from it beside it.
+JSON named by ``--output`` and the Markdown table made from it beside it. How a step grows: ``scaling.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,10 @@ from harness.problem import Problem
 from harness.statistics import ratio, summary
 from harness.step_report import markdown
 
-OURS, OUR_SAMPLER, D3P = "dpvi", "dpvi sampler", "d3p 0.2.0"
-HAND, HAND_SAMPLER, NUMPYRO = "hand-written", "hand-written sampler", "NumPyro SVI"
+OURS, D3P, HAND, NUMPYRO = "dpvi", "d3p 0.2.0", "hand-written", "NumPyro SVI"
 # the same algorithm: per-record gradients by autodiff; the closed form exists for this one model only
 YARDSTICK = f"{HAND}, vmap_grad"
 FIRST_STEPS = 1000
-SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-SIZE_PROBLEM = Problem(dimension=20)  # ten million rows of 100 columns would not fit everywhere
 
 
 def step_contestants(num_steps: int) -> list[Contestant]:
@@ -122,61 +118,14 @@ def step_ratios(seconds: dict[str, list[float]]) -> dict[str, Any]:
     }
 
 
-def measure_sizes(
-    num_steps: int, sizes: Sequence[int], rounds: int, score: str, failed: dict[str, str]
-) -> dict[str, Any]:
-    """Sampler and step against the number of records at a fixed expected batch, all sizes in the same rounds."""
-    workers = []
-    for contestant in (
-        Contestant(OURS, "dpvi_step", num_steps),
-        Contestant(HAND, "hand_written", num_steps, {"score": score}),
-        Contestant(OUR_SAMPLER, "dpvi_sampler", 4 * num_steps, needs_records=False),
-        Contestant(HAND_SAMPLER, "hand_written_sampler", 4 * num_steps, needs_records=False),
-    ):
-        try:
-            workers.append(Worker(contestant))
-        except ContestantError as error:
-            failed.setdefault(contestant.name, str(error))
-    problems = [replace(SIZE_PROBLEM, num_records=size) for size in sizes]
-    # sizes outside, workers inside: every measurement comes just after another process had the machine
-    entries = [(f"{worker.contestant.name}|{p.num_records}", worker, p) for p in problems for worker in workers]
-    seconds, stopped = round_robin(entries, rounds)
-    for worker in workers:
-        worker.close()
-    for name, reason in stopped.items():
-        failed.setdefault(name.partition("|")[0], reason)
-    problem = {name: value for name, value in SIZE_PROBLEM.to_dict().items() if name != "num_records"}
-    rows = size_rows(seconds, sizes)
-    return {"problem": problem, "hand_written_score": score, "num_records": list(sizes), "contestants": rows}
-
-
-def size_rows(seconds: dict[str, list[float]], sizes: Sequence[int]) -> dict[str, Any]:
-    """Times and ratios by contestant and size; ``seconds`` is keyed by ``contestant|size``."""
-    rows: dict[str, Any] = {}
-    for name in (OURS, HAND, OUR_SAMPLER, HAND_SAMPLER):
-        if any(f"{name}|{size}" not in seconds for size in sizes):
-            continue
-        rows[name] = {
-            str(size): {
-                "milliseconds": summary(seconds[f"{name}|{size}"], scale=1e3, digits=5),
-                "ratio_to_smallest": ratio(seconds[f"{name}|{size}"], seconds[f"{name}|{sizes[0]}"]),
-            }
-            for size in sizes
-        }
-    for size in sizes if OURS in rows and HAND in rows else ():
-        rows[OURS][str(size)]["ratio_to_hand_written"] = ratio(seconds[f"{OURS}|{size}"], seconds[f"{HAND}|{size}"])
-    return rows
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, two sizes up to a million records")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--output", type=Path, default=RESULTS / "step.json")
     parser.add_argument("--d3p-environment", type=Path, default=REPOSITORY / ".venv-d3p", help="made there if missing")
-    parser.add_argument("--skip-sizes", action="store_true", help="leave out the table over the number of records")
     options = parser.parse_args(arguments)
     num_steps = 4000  # at 10,000 the loops that draw everything ahead took about 9 % longer per step
-    rounds, sizes = (5, SIZES[:3:2]) if options.quick else (15, SIZES)
+    rounds = 5 if options.quick else 15
 
     failed: dict[str, str] = {}
     contestants = step_contestants(num_steps)
@@ -191,10 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "steps_per_measurement": {contestant.name: contestant.num_steps for contestant in contestants},
         "step": measure_step(contestants, rounds, failed),
     }
-    if not options.skip_sizes:
-        yardstick = content["step"]["yardsticks"]["hand_written"] or ""
-        score = yardstick.rpartition(", ")[2] or "vmap_grad"
-        content["sizes"] = measure_sizes(num_steps // 2, sizes, rounds, score, failed)
     content["not_measured"] = failed
     print(write(content, options.output, markdown))
 

@@ -16,7 +16,6 @@ TARGETS = {
     "d3p / dpvi": (10.0, False),
 }
 FIRST_RESULT_TARGET = 15.0
-FLAT_TARGET, SIZE_TARGET = 1.1, 1.3
 
 
 def markdown(content: dict[str, Any]) -> str:
@@ -27,8 +26,6 @@ def markdown(content: dict[str, Any]) -> str:
         f"median (quartiles) over {content['rounds']} interleaved rounds.",
         *_step(content["step"]),
     ]
-    if "sizes" in content:
-        parts += _sizes(content["sizes"])
     if content["not_measured"]:
         parts += [
             "## Not measured",
@@ -76,41 +73,10 @@ def _targets(step: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _sizes(sizes: dict[str, Any]) -> list[str]:
-    header = ("N", *(name for name in sizes["contestants"]))
-    rows = []
-    for size in map(str, sizes["num_records"]):
-        cells = [row[size] for row in sizes["contestants"].values()]
-        rows.append((f"{int(size):,}", *map(_cell, cells)))
-    ours, sampler = (sizes["contestants"].get(name, {}) for name in ("dpvi", "dpvi sampler"))
-    goals = []
-    if sampler:
-        medians = [cell["ratio_to_smallest"]["median"] for cell in sampler.values()]
-        growth = max(medians) / min(medians)
-        goals.append(("dpvi sampler, slowest / fastest size", f"{growth:.2f}", *_verdict(growth, FLAT_TARGET, True)))
-    for size, cell in ours.items():
-        if "ratio_to_hand_written" in cell:
-            measured = cell["ratio_to_hand_written"]
-            name = f"dpvi / hand-written at N = {int(size):,}"
-            goals.append((name, spread(measured, 2), *_verdict(measured["median"], SIZE_TARGET, True)))
-    problem = sizes["problem"]
-    return [
-        f"## Against the number of records: expected batch {problem['expected_batch']}, d = {problem['dimension']}",
-        "Milliseconds per step or per draw; in brackets the ratio to the smallest N. "
-        f"Hand-written score: {sizes['hand_written_score']}.",
-        table(header, rows),
-        *([table(("ratio", "measured", "target", "met"), goals)] if goals else []),
-    ]
-
-
 def _verdict(value: float, bound: float | None, upper: bool) -> tuple[str, str]:
     if bound is None:
         return "", ""
     return f"{'≤' if upper else '≥'} {bound:g}", "yes" if (value <= bound) == upper or value == bound else "no"
-
-
-def _cell(cell: dict[str, dict[str, float]]) -> str:
-    return f"{cell['milliseconds']['median']:.4f} ({cell['ratio_to_smallest']['median']:.2f})"
 
 
 if __name__ == "__main__":
