@@ -37,7 +37,7 @@ bench-peers: $(VENV)/.dev
 	$(BIN)/python benchmarks/peers.py --output benchmarks/results/peers.json
 
 reproduce: $(VENV)/.dev
-	@test -n "$(EXPERIMENT)" || { echo "which? make reproduce EXPERIMENT=$$(ls -m experiments | tr -d '\n')"; exit 2; }
+	@test -n "$(EXPERIMENT)" || { echo "which? make reproduce EXPERIMENT=$$(cd experiments && ls */__main__.py | cut -d/ -f1 | paste -sd' ')"; exit 2; }
 	$(BIN)/python -m experiments.$(EXPERIMENT) $(OPTIONS)
 
 $(VENV)/.demo: pyproject.toml constraints.txt

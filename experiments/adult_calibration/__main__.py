@@ -13,7 +13,7 @@ from experiments.adult_calibration.problem import make_problem
 from experiments.adult_calibration.report import to_markdown, to_plots
 from experiments.adult_calibration.settings import EPSILONS, QUICK, Settings
 from experiments.adult_calibration.study import Results, open_results, run_study
-from experiments.common.command import positive_number
+from experiments.common.sized_command import positive_number
 
 _FOLDER = Path(__file__).parent
 

@@ -1,1 +1,1 @@
-"""What coverage studies share: data sets, methods, tables and the command line."""
+"""What experiments share: sizes and command lines, cells that are run once, statistics of repeats."""

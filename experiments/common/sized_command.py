@@ -32,6 +32,14 @@ class Settings(Protocol):
         ...
 
 
+def positive_number(text: str) -> int:
+    """An argument that is a whole number of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return value
+
+
 def sized_parser(
     module: str,
     description: str | None,

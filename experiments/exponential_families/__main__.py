@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.common.command import run_experiment
+from experiments.coverage.command import run_experiment
 from experiments.exponential_families.cases import CASES
 
 TITLE = "Table 1 of noise-aware DPVI: exponential families, ε = 0.1"

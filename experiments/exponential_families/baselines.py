@@ -18,7 +18,7 @@ from dpvi.baselines.bernstein_sheldon import (
     sample_conjugate,
     stack_releases,
 )
-from experiments.common.conjugate import inverse_softplus
+from experiments.coverage.conjugate import inverse_softplus
 from experiments.exponential_families import models
 
 # The largest waiting time that is counted as it is. Under the prior rates lie near 4; 97.5 % of waiting times at the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from experiments.common.case import Case, PaperNumber, Problem
+from experiments.coverage.case import Case, PaperNumber, Problem
 from experiments.exponential_families import baselines, models
 
 _EPSILON, _NOISE_MULTIPLIER = 0.1, 360.0

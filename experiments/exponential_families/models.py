@@ -12,8 +12,8 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ParameterFreeTransform
 
-from experiments.common.case import DataSet
-from experiments.common.conjugate import GammaRate, LogisticDirichlet, inverse_softplus
+from experiments.coverage.case import DataSet
+from experiments.coverage.conjugate import GammaRate, LogisticDirichlet, inverse_softplus
 
 RATE_PRIOR = GammaRate(8.0, 2.0)
 SHARE_PRIOR = LogisticDirichlet(np.array([10.0, 10.0]))

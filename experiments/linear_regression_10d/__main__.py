@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.common.command import run_experiment
+from experiments.coverage.command import run_experiment
 from experiments.linear_regression_10d.cases import CASES
 
 TITLE = "Table 2 of noise-aware DPVI: Bayesian linear regression with ten covariates"

@@ -22,7 +22,7 @@ from dpvi.baselines.bernstein_sheldon import (
     release_regression,
     stack_releases,
 )
-from experiments.common.conjugate import inverse_softplus
+from experiments.coverage.conjugate import inverse_softplus
 from experiments.linear_regression_10d import models
 
 COVARIATE_BOUND = 4.0

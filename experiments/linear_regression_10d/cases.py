@@ -7,7 +7,7 @@ configuration, for all ε.
 from __future__ import annotations
 
 import dpvi
-from experiments.common.case import Case, PaperNumber, Problem
+from experiments.coverage.case import Case, PaperNumber, Problem
 from experiments.linear_regression_10d import models
 from experiments.linear_regression_10d.baselines import gibbs_draws
 

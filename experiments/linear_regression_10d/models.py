@@ -11,8 +11,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from experiments.common.case import DataSet
-from experiments.common.conjugate import NormalInverseGamma, inverse_softplus
+from experiments.coverage.case import DataSet
+from experiments.coverage.conjugate import NormalInverseGamma, inverse_softplus
 
 NUM_COVARIATES = 10
 NUM_WEIGHTS = NUM_COVARIATES + 1  # the last is the intercept

@@ -15,11 +15,11 @@ from support.statistics import assert_close, assert_rates
 from dpvi.data.records import structure_of
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.train.optimizers import learning_rates
-from experiments.common import study as study_module
-from experiments.common.judge import judge
-from experiments.common.methods import METHODS, Method, Posteriors, mixture_components, mixture_draws
-from experiments.common.runs import Study, simulate_group
-from experiments.common.study import run_group, tasks_of
+from experiments.coverage import study as study_module
+from experiments.coverage.judge import judge
+from experiments.coverage.methods import METHODS, Method, Posteriors, mixture_components, mixture_draws
+from experiments.coverage.runs import Study, simulate_group
+from experiments.coverage.study import run_group, tasks_of
 from experiments.exponential_families.__main__ import main as exponential_families
 from experiments.exponential_families.cases import CASES as EXPONENTIAL
 from experiments.linear_regression_10d.__main__ import main as linear_regression

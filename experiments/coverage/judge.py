@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpvi.evaluate import CoverageRow, Estimate, PerfectRmse, TarpCoverage, coverage_row, crps, perfect_rmse, tarp
-from experiments.common.case import PaperNumber
-from experiments.common.methods import Method, Posteriors
-from experiments.common.runs import Study
+from experiments.coverage.case import PaperNumber
+from experiments.coverage.methods import Method, Posteriors
+from experiments.coverage.runs import Study
 
 _SPAN = 4.0
 

@@ -1,6 +1,6 @@
 """The score posterior on Adult: this library's default, with histograms of the covariates paid for by the plan.
 
-Its clip norms were chosen without records, by ``python -m experiments.adult_calibration.score``: weights from the
+Its clip norms were chosen without records, by ``python -m experiments.adult_calibration.score_posterior``: weights from the
 prior, covariates uniform over their declared bins, and a guess of 30,000 records.
 """
 

@@ -9,12 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.common.case import Case
-from experiments.common.methods import METHODS
 from experiments.common.programs import shared_programs
-from experiments.common.runs import Study
-from experiments.common.study import run_case
-from experiments.common.tables import with_earlier, write_results
+from experiments.common.sized_command import positive_number
+from experiments.coverage.case import Case
+from experiments.coverage.methods import METHODS
+from experiments.coverage.runs import Study
+from experiments.coverage.study import run_case
+from experiments.coverage.tables import with_earlier, write_results
 
 QUICK = Study(num_data_sets=3, num_slow_data_sets=1, num_records=300, num_steps=200, num_draws=200, num_repeats=2)
 
@@ -79,14 +80,6 @@ def _parser(module: str, title: str, cases: Sequence[Case]) -> argparse.Argument
     )
     parser.add_argument("--output", type=Path, help="folder for results (default: results/ beside the experiment)")
     return parser
-
-
-def positive_number(text: str) -> int:
-    """An argument that is a whole number of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
-    return value
 
 
 def _results_folder(module: str, quick: bool) -> Path:

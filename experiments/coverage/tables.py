@@ -14,11 +14,11 @@ import numpy as np
 
 from dpvi.evaluate import PerfectRmse
 from dpvi.reporting import plot_coverage
-from experiments.common.case import DELTA, NUM_GRADIENT_DRAWS, SAMPLING_RATE, Case, PaperNumber
-from experiments.common.judge import Row, row_from_dict
-from experiments.common.methods import METHODS
-from experiments.common.runs import Study
-from experiments.common.study import CaseOutcome
+from experiments.coverage.case import DELTA, NUM_GRADIENT_DRAWS, SAMPLING_RATE, Case, PaperNumber
+from experiments.coverage.judge import Row, row_from_dict
+from experiments.coverage.methods import METHODS
+from experiments.coverage.runs import Study
+from experiments.coverage.study import CaseOutcome
 
 _SHARED = ("num_records", "num_steps", "num_draws", "num_repeats", "seed", "num_data_sets")  # what a study is
 _PACKAGES = ("dpvi", "jax", "numpyro", "numpy", "scipy", "optax")

@@ -13,7 +13,7 @@ import dpvi
 from dpvi.core.plan import Plan
 from dpvi.posterior import Result
 from dpvi.train.optimizers import na_dpvi_sgd
-from experiments.common.case import DELTA, NUM_GRADIENT_DRAWS, SAMPLING_RATE, Case, DataSet
+from experiments.coverage.case import DELTA, NUM_GRADIENT_DRAWS, SAMPLING_RATE, Case, DataSet
 
 _DPVIM_RATE = 1e-3
 

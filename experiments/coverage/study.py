@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dpvi.core.validation import ConvergenceWarning
-from experiments.common.case import Case
-from experiments.common.judge import Row, judge
-from experiments.common.methods import METHODS, Posteriors
-from experiments.common.runs import RUNS, Study, simulate_group
+from experiments.coverage.case import Case
+from experiments.coverage.judge import Row, judge
+from experiments.coverage.methods import METHODS, Posteriors
+from experiments.coverage.runs import RUNS, Study, simulate_group
 
 
 class Task(NamedTuple):

@@ -125,7 +125,7 @@ class Case:
         16 % at ε = 0.1.
     score_clip_norm
         C of the score posterior's own run, chosen on simulated records alone by
-        ``python -m experiments.common.clip_norms``.
+        ``python -m experiments.coverage.clip_norms``.
     paper
         ``{method: number}`` as printed.
     """

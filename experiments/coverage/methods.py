@@ -22,8 +22,8 @@ from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.na_dpvi import MeanFieldMixture
 from dpvi.posterior.na_dpvi.model import trace_statistics
 from dpvi.posterior.score import NotConvergedError
-from experiments.common.case import DELTA, Problem
-from experiments.common.runs import Group, Study
+from experiments.coverage.case import DELTA, Problem
+from experiments.coverage.runs import Group, Study
 
 BURN_IN = 0.2
 
@@ -57,8 +57,8 @@ class Method(NamedTuple):
     posteriors
         The function described above.
     run
-        Name of the run in :data:`~experiments.common.runs.RUNS` whose results it reads; ``None`` for one that makes its
-        own, which then gets an empty list.
+        Name of the run in :data:`~experiments.coverage.runs.RUNS` whose results it reads; ``None`` for one that makes
+        its own, which then gets an empty list.
     paper
         Key of the paper's number, where it has one.
     slow

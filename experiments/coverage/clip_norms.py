@@ -1,7 +1,7 @@
 """Clip norms of the score posterior's runs, by simulation from the models alone.
 
-``python -m experiments.common.clip_norms`` prints what ``choose_clip_norm`` says for every case of Tables 1 and 2; the
-choices stand in the cases.
+``python -m experiments.coverage.clip_norms`` prints what ``choose_clip_norm`` says for every case of Tables 1 and 2;
+the choices stand in the cases.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import dpvi
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import choose_clip_norm
-from experiments.common.case import DELTA, SAMPLING_RATE, Case
-from experiments.common.runs import Study
+from experiments.coverage.case import DELTA, SAMPLING_RATE, Case
+from experiments.coverage.runs import Study
 from experiments.exponential_families.cases import CASES as EXPONENTIAL_FAMILIES
 from experiments.linear_regression_10d.cases import CASES as REGRESSION
 
