@@ -1,7 +1,7 @@
 """The score posterior on Adult: this library's default, with histograms of the covariates paid for by the plan.
 
-Its clip norms were chosen without records, by ``python -m experiments.adult_calibration.score_posterior``: weights from the
-prior, covariates uniform over their declared bins, and a guess of 30,000 records.
+Its clip norms were chosen without records, by ``python -m experiments.adult_calibration.score_posterior``: weights from
+the prior, covariates uniform over their declared bins, and a guess of 30,000 records.
 """
 
 from __future__ import annotations
