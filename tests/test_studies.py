@@ -183,7 +183,7 @@ def test_a_folder_says_nothing_of_records_and_seeds(begun, tmp_path):
         ({"plan": None}, TypeError, r"plan must come from dpvi\.plan.* or be a list of such plans.*got NoneType"),
         ({"plan": 0.5}, TypeError, "got float"),
         ({"plan": [1.0] * STUDY_SETS}, TypeError, "list of such plans"),
-        ({"plan": [private_plan(STUDY_STEPS)] * 2}, ValueError, "a list of one per data set: expected 5"),
+        ({"plan": [private_plan(STUDY_STEPS)] * 2}, ValueError, "a list of one per data set; got 2"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_is_written(tmp_path, changes, kind, message):

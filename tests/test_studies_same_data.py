@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,9 +126,8 @@ def test_the_guarantee_of_a_fit_says_what_all_fits_spend(tmp_path):
     for plan in (plans, plans[0]):
         for result in study(data=RECORDS, plan=plan, same_data=True):
             assert result.guarantee.epsilon == 1.0
-            assert "one of 5 fits of the same records; all of them together spend ε = 5 at δ = 5e-05" in str(
-                result.guarantee
-            )
+            assert "one of 5 fits of the same records" in str(result.guarantee)
+            assert "in one call; together these spend ε = 5 at δ = 5e-05, and further" in str(result.guarantee)
     for result in study(data=COPIES):  # data sets of different people
         assert "fits of the same records" not in str(result.guarantee)
     [alone] = study(data=RECORDS, seeds=[3], same_data=True)
@@ -134,6 +135,9 @@ def test_the_guarantee_of_a_fit_says_what_all_fits_spend(tmp_path):
     open_one = dpvi.plan_nonprivate(0.5, STUDY_STEPS)
     private, _, public = study(data=RECORDS, plan=[*plans[:2], open_one], seeds=[1, 2, 3], same_data=True)
     assert "protects nobody" in str(private.guarantee)
+    replaced = dataclasses.replace(plans[0], adjacency="substitute")
+    other, _ = study(data=RECORDS, plan=[plans[0], replaced], seeds=[1, 2], same_data=True)
+    assert "different changes of the records: of all, nothing is promised" in str(other.guarantee)
     assert public.guarantee.assumptions == ()
     # a folder of fewer fits states another total, and is not gone on with as if it did not
     study(tmp_path / "study", data=RECORDS, plan=plans[:2], seeds=[1, 2], same_data=True)
@@ -146,8 +150,7 @@ def test_plans_made_together_spend_what_they_say_together():
     settings = {"sampling_rate": 0.5, "num_steps": STUDY_STEPS, "clip_norm": 1.0}
     plans = list(dpvi.plan_together(2.0, 1e-5, {"first": settings, "second": settings}, {"first": 0.5}).values())
     for result in study(data=RECORDS, plan=plans, seeds=None, same_data=True):
-        total = f"one of 2 fits of the same records; all of them together spend ε = {plans[0].epsilon:.6g} at δ = 1e-05"
-        assert total in str(result.guarantee)
+        assert f"together these spend ε = {plans[0].epsilon:.6g} at δ = 1e-05" in str(result.guarantee)
         assert 1.9 < result.guarantee.epsilon <= 2.0
 
 
@@ -157,7 +160,7 @@ def test_plans_made_together_spend_what_they_say_together():
         ({"seeds": None}, "there is none: pass seeds="),
         ({"seeds": []}, "there is none: pass seeds="),
         ({"plan": []}, "there is none: pass seeds="),
-        ({"plan": [private_plan(STUDY_STEPS)] * 2}, "seeds must hold one number per fit: expected 2"),
+        ({"plan": [private_plan(STUDY_STEPS)] * 2}, "seeds must hold one number per fit; got 5 numbers"),
         ({"seeds": [1, 2, 1]}, "numbers 0 and 2"),
         ({"same_data": False}, "same_data=True"),
     ],
@@ -165,3 +168,12 @@ def test_plans_made_together_spend_what_they_say_together():
 def test_what_does_not_say_how_many_fits_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         study(**({"data": RECORDS[:, 0] if "same_data" in changes else RECORDS, "same_data": True} | changes))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"plan": [private_plan(STUDY_STEPS)] * 5, "seeds": None}], ids=["seeds", "plans"]
+)
+def test_one_data_set_without_same_data_is_refused_and_not_counted(changes):
+    with pytest.raises(ValueError, match="pass same_data=True") as caught:
+        study(data=RECORDS, **changes)
+    assert str(len(RECORDS)) not in str(caught.value)

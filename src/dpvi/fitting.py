@@ -101,8 +101,8 @@ def fit(
     devices
         Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
         or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
-        records (the same rows in two of them are refused), on all devices of all of them. It changes time and memory
-        and the order of additions, never the mechanism. See docs/how-to/many-devices.md.
+        records (the same arrays or files in two of them are refused), on all devices of all of them. It changes time
+        and memory and the order of additions, never the mechanism. See docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
         guarantee then says so. Two runs with one seed add the same noise, which their difference does not have: a

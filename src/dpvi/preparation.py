@@ -83,11 +83,11 @@ def prepare(
 
     Parameters are those of :func:`dpvi.fit`.
     """
-    if guide is not None:
-        _refuse_beside_a_guide(family, estimator, covariate_law)
-    if driver is not None:
-        _check_measurable(guide, estimator)
     with ready_together():
+        if guide is not None:
+            _refuse_beside_a_guide(family, estimator, covariate_law)
+        if driver is not None:
+            _check_measurable(guide, estimator)
         check_compiler()
         _check_settings(plan, family, estimator, optimizer)
         microbatch_size = checked_microbatch_size(microbatch_size)
@@ -274,7 +274,7 @@ def _score_model(
             return ScoreModel(cast(NumPyroModel, model), plan, covariate_law=covariate_law)
         except ModelError as error:
             reason = str(error)
-            _refuse_unread(plan, None, reason)
+            _refuse_unread(plan, covariate_law, reason)
     else:
         reason = f"{estimator!r} does not release the scores that Aligned() does."
         _refuse_unread(plan, covariate_law, reason)

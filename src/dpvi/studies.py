@@ -121,6 +121,8 @@ def fit_many(
         )
         size = _checked_size(group_size, len(members), directory is not None)
         mesh, lanes = lane_mesh(devices, size)
+        if same_data and mesh is not None:  # once, and not for every group
+            chosen = chosen._replace(records=share(mesh, chosen.records))
         driven = ready.scores is not None
         run = Run(ready.algorithm, lanes=len(lanes), mesh=mesh, driven=driven, same_records=same_data)
         study = _Study(ready, run, len(lanes), mesh, chosen, initial_location, covariate_law, together)
@@ -142,6 +144,12 @@ class _Fits(NamedTuple):
 
     def records_of(self, number: int) -> Any:
         return self.records if self.same_data else jax.tree.map(lambda leaf: leaf[number], self.records)
+
+    @property
+    def structure(self) -> Any:
+        """Of one record."""
+        one = structure_of(self.records)
+        return one if self.same_data else structure_of(one)
 
     def chosen(self, numbers: Sequence[int]) -> _Fits:
         """Those with these numbers, in this order."""
@@ -184,7 +192,7 @@ class _Study(NamedTuple):
         of_lanes = Streams(*map(_stacked_keys, zip(*by_lane, strict=True)))
         if mesh is None or not chosen.same_data:
             return spread_lanes(mesh, (chosen.records, of_lanes, state))
-        return share(mesh, chosen.records), *spread_lanes(mesh, (of_lanes, state))
+        return chosen.records, *spread_lanes(mesh, (of_lanes, state))
 
     def fit(self, members: Sequence[int], bar: tqdm) -> list[Result]:
         """Results of the fits ``members``; copies of the last one fill up the lanes."""
@@ -203,8 +211,7 @@ class _Study(NamedTuple):
 
     def _result(self, number: int, trace: Trace) -> Result:
         seed = None if self.fits.seeds is None else self.fits.seeds[number]
-        structure = structure_of(self.fits.records_of(0))
-        result = make_result(self.algorithm, trace, structure, seed, self.ready.scores)
+        result = make_result(self.algorithm, trace, self.fits.structure, seed, self.ready.scores)
         if self.together is None or not result.plan.private:
             return result
         return dataclasses.replace(result, guarantee=result.guarantee.assuming(self.together))
@@ -274,11 +281,16 @@ def _spent_together(plans: Sequence[Plan]) -> str | None:
     """What the guarantee of one of several fits of the same records has to say of the others."""
     if len(plans) < 2:
         return None
-    joint = joint_guarantee(plans, [plan.guarantee for plan in plans])
-    these = f"This is one of {len(plans)} fits of the same records"
-    if not joint.private:
+    these = f"This is one of {len(plans)} fits of the same records that were made in one call"
+    if not all(plan.private for plan in plans):
         return f"{these}, not all of them private: published with those that are not, it protects nobody."
-    return f"{these}; all of them together spend ε = {joint.epsilon:.6g} at δ = {joint.delta:.3g}."
+    if len({(plan.adjacency, plan.unit) for plan in plans}) > 1:
+        return f"{these}, by plans that protect against different changes of the records: of all, nothing is promised."
+    joint = joint_guarantee(plans, [plan.guarantee for plan in plans])
+    return (
+        f"{these}; together these spend ε = {joint.epsilon:.6g} at δ = {joint.delta:.3g}, and further fits of the same "
+        "people add to it."
+    )
 
 
 def _checked_fits(
@@ -301,10 +313,13 @@ def _checked_fits(
                 "fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one. To fit one "
                 "data set many times, pass same_data=True."
             )
+    # how many data sets were found is not said: of one data set, given without same_data=True, it is how many records
+    hint = "" if same_data else " The first axis of data is that of data sets; for one alone, pass same_data=True."
     if not isinstance(plan, Plan) and len(plan) != num_fits:
-        raise ValueError(f"plan must be one plan, or a list of one per {each}: expected {num_fits}.")
+        raise ValueError(f"plan must be one plan, or a list of one per {each}; got {len(plan)}.{hint}")
     if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_fits):
-        raise ValueError(f"seeds must hold one number per {each}: expected {num_fits}.")
+        given = f"{len(seeds)} numbers" if hasattr(seeds, "__len__") else type(seeds).__name__
+        raise ValueError(f"seeds must hold one number per {each}; got {given}.{hint}")
     if seeds is None and directory is not None:
         raise ValueError(
             "A study that can be taken up again needs seeds: without them its keys would have to be stored, and "

@@ -69,6 +69,7 @@ def test_a_plan_of_numbers_from_arrays_is_written(settings):
         (lambda: Levels(()), "one or more distinct"),
         (lambda: Levels((1, 1)), "one or more distinct"),
         (lambda: OneHot(1, reference=True), "levels must be"),
+        (lambda: OneHot(3, reference="no"), "True or False"),
         (lambda: OneHot(np.float64(5)), "levels must be a whole number"),
         (lambda: OneHot(np.bool_(True)), "levels must be a whole number"),
         (lambda: Constant(math.nan), "finite value"),

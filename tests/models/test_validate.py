@@ -89,3 +89,10 @@ def test_records_on_disk_are_looked_at_block_by_block(capsys, tmp_path, monkeypa
     assert lines(capsys, open_npy(tmp_path), model) == in_memory
     mapped = {name: np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy"}
     assert lines(capsys, mapped, model) == in_memory
+
+
+def test_a_row_on_disk_that_a_fit_would_stop_at_is_named_by_its_file(capsys, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([1, 2**40, 3]))
+    [line] = lines(capsys, open_npy(tmp_path))
+    assert "x.npy holds whole numbers that do not fit" in line
+    assert str(2**40) not in line

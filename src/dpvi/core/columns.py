@@ -62,6 +62,8 @@ class OneHot:
     reference: bool = False
 
     def __post_init__(self) -> None:
+        if self.reference not in (False, True):  # NumPy's, too
+            raise ValueError(f"reference must be True or False, got {self.reference!r}.")
         reference = bool(self.reference)
         levels = validation.whole_number("levels", self.levels, 2 if reference else 1)
         validation.keep(self, levels=levels, reference=reference)

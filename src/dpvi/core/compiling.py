@@ -22,8 +22,6 @@ def plain_fusions() -> dict[str, Any]:
         return {}
     try:
         jax.jit(lambda: 0, compiler_options=_PLAIN_FUSIONS).lower().compile()
-    except Exception as error:
-        if "No such compile option" not in str(error):
-            raise
+    except Exception:  # whatever it is that a later version says: programs are the same without
         return {}
     return _PLAIN_FUSIONS

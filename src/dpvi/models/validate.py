@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.data.records import as_arrays, fits, structure_of, with_dtypes
-from dpvi.data.sources.base import RowSource, blocks, described
+from dpvi.data.sources.base import RowSource, SourceError, blocks, described
 from dpvi.data.sources.mapped import as_source
 from dpvi.models.base import Model
 from dpvi.models.check import as_model
@@ -52,15 +52,19 @@ def validate(model: Model | Callable | None, data: Any) -> None:
     density = None if model is None else _density(as_model(model, structure))
     looks: dict[str, _Look] = {}
     finite = np.zeros(2, int)
-    for block in blocks(source) if isinstance(source, RowSource) else [as_arrays(data)]:
-        for path, leaf in jax.tree_util.tree_leaves_with_path(block):
-            name = f"data{jax.tree_util.keystr(path)}"
-            looks[name] = _look(leaf, looks.get(name))
+    try:
+        for block in blocks(source) if isinstance(source, RowSource) else [as_arrays(data)]:
+            for path, leaf in jax.tree_util.tree_leaves_with_path(block):
+                name = f"data{jax.tree_util.keystr(path)}"
+                looks[name] = _look(leaf, looks.get(name))
+            if density is not None and _all_fit(looks):
+                finite += density(with_dtypes(block, structure))
+    except SourceError as error:
+        lines = [f"{error} The rest was not looked at."]
+    else:
+        lines = [line for name, look in looks.items() for line in _leaf_lines(name, look)]
         if density is not None and _all_fit(looks):
-            finite += density(with_dtypes(block, structure))
-    lines = [line for name, look in looks.items() for line in _leaf_lines(name, look)]
-    if density is not None and _all_fit(looks):
-        lines += _density_lines(finite.tolist(), next(iter(looks.values())).num_records)
+            lines += _density_lines(finite.tolist(), next(iter(looks.values())).num_records)
     for line in lines or ["nothing unusual found."]:
         print(f"SENSITIVE (not private, do not share): {line}", file=sys.stderr)
 

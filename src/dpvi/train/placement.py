@@ -17,7 +17,7 @@ from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
 from dpvi.data.sources.base import RowSource, blocks, described
 from dpvi.train import hosts
 from dpvi.train.feed import Feed
-from dpvi.train.parts import refuse_shared
+from dpvi.train.shared_rows import refuse_shared
 from dpvi.train.step import Algorithm
 
 

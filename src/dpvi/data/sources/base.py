@@ -24,7 +24,11 @@ class SourceError(ValueError):
 
 @runtime_checkable
 class RowSource(Protocol):
-    """Records that are read when they are drawn."""
+    """Records that are read when they are drawn.
+
+    A source may also have ``extents()``, the :class:`~dpvi.data.sources.extents.Held` rows of its files. Processes then
+    compare these, to find records that two of them hold; of a source without it, 128 rows and their number.
+    """
 
     @property
     def shapes(self) -> Any:
@@ -77,8 +81,9 @@ class Stamp(NamedTuple):
     def check(self, file: int | None = None) -> None:
         if Stamp.of(self.path, file) != self:
             raise SourceError(
-                f"{self.path} was changed after it was opened, so the records of this run are no longer those that it "
-                "began with. Nothing is released; open a copy that nobody writes to, and start again."
+                f"{self.path} was changed after it was opened, or its name, links or permissions were; whether its "
+                "records are those that the run began with is not known. Nothing is released; open a copy that nobody "
+                "touches, and start again."
             )
 
 

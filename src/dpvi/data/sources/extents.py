@@ -7,6 +7,7 @@ file holds the same records as the file.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import NamedTuple
 
 from dpvi.data.sources.base import SourceError, Stamp
@@ -31,20 +32,22 @@ class Extent(NamedTuple):
         return self.first + (self.num_rows - 1) * self.stride + self.width
 
     def overlaps(self, other: Extent) -> bool:
-        """Whether the two have a row in common; where strides differ, any stretch in common is taken for one.
+        """Whether the two can have a row in common: for sure where strides are equal or multiples of each other.
 
         Examples
         --------
         >>> even, odd = Extent(0, 16, 8, 5), Extent(8, 16, 8, 5)
         >>> even.overlaps(odd), even.overlaps(Extent(64, 16, 8, 5)), even.overlaps(Extent(80, 16, 8, 5))
         (False, True, False)
+        >>> even.overlaps(Extent(8, 32, 8, 2)), even.overlaps(Extent(16, 32, 8, 2))
+        (False, True)
         """
         if min(self.num_rows, other.num_rows) < 1 or self.end <= other.first or other.end <= self.first:
             return False
-        strides = {extent.stride for extent in (self, other) if extent.num_rows > 1}  # one row goes with any
-        if len(strides) != 1:
+        strides = [extent.stride for extent in (self, other) if extent.num_rows > 1]  # one row goes with any
+        if not strides:
             return True
-        (stride,) = strides
+        stride = math.gcd(*strides)
         shift = (other.first - self.first) % stride
         return shift < self.width or stride - shift < other.width
 

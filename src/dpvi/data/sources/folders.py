@@ -1,4 +1,4 @@
-"""Which files of a folder are records: a rule that counts no row twice and leaves none out without a word.
+"""Which files of a folder are records: a rule that counts no row twice.
 
 Links are followed. Names that begin with ``_`` or ``.`` are passed over, and so is what lies below them: Spark keeps
 unfinished parts in ``_temporary``, notebooks keep copies in ``.ipynb_checkpoints``, and pyarrow has the same rule. It

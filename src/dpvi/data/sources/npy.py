@@ -97,14 +97,21 @@ def open_npy(folder: str | Path) -> NpySource:
     return NpySource([each for each in folders if each.num_rows] or folders[:1])
 
 
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise SourceError(f"{folder} cannot be looked into: {error.strerror}.") from None
+
+
 def _npy_files(folder: Path) -> list[Path]:
     """The files of a folder that hold an argument of the model, in the order of their names."""
-    return sorted(each for each in folder.iterdir() if is_wanted(each.name, (".npy",)) and not each.is_dir())
+    return sorted(each for each in _entries(folder) if is_wanted(each.name, (".npy",)) and not each.is_dir())
 
 
 def _shards(path: Path) -> list[Path]:
     """The folders that hold the files: ``path`` itself, or all below it."""
-    below = sorted(each for each in path.iterdir() if each.is_dir() and not is_passed_over(each.name))
+    below = sorted(each for each in _entries(path) if each.is_dir() and not is_passed_over(each.name))
     if not _npy_files(path):
         return below or [path]
     for each in below:

@@ -70,7 +70,8 @@ def score_posterior(
         ``"gauss_newton"``, a Gaussian around the answer; or ``"nuts"``, the check on it: draws without the Gaussian
         form, by a chain for every law that the covariates may have, which takes many times as long.
     num_draws, num_warmup
-        Of ``"nuts"``: how many draws it keeps in all, 4000 by default, and how many steps each chain drops first, 500.
+        Of ``"nuts"``: how many draws it keeps at least, 4000 by default (as many of every chain), and how many steps
+        each chain drops first, 500.
     """
     _check_engine(engine, num_draws, num_warmup)
     blocks = blocks_of(trace)

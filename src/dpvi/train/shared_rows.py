@@ -24,7 +24,7 @@ _SAMPLED_ROWS = 128  # of a source that cannot say which files it reads
 _HASHED_ROWS = 65_536  # at a time, so that rows that do not lie one after the other are copied piece by piece
 
 
-class Part(NamedTuple):
+class Claim(NamedTuple):
     """Rows that one process holds, as others see them."""
 
     digest: bytes
@@ -43,31 +43,31 @@ def refuse_shared(held: Any) -> None:
     if not hosts.several():
         return
     with hosts.ready_together():
-        own = parts_of(held)
+        own = claims_of(held)
     claims = np.array([(np.void(part.digest), tuple(part.extent)) for part in own], _CLAIM)
     most = hosts.from_all(np.array([len(claims)])).max()
     padded = np.concatenate([claims, np.zeros(most - len(claims), _CLAIM)])  # what is filled up holds no rows
     received = hosts.from_all(np.frombuffer(padded.tobytes(), np.uint8))
     everyones = [np.frombuffer(each.tobytes(), _CLAIM) for each in received]
     parts = [[(bytes(digest), Extent(*extent.tolist())) for digest, extent in each] for each in everyones]
-    found = next(shared_parts(parts), None)
+    found = next(shared_claims(parts), None)
     if found is not None:
         raise ValueError(_sentence(found, own, jax.process_index()))
 
 
-def parts_of(held: Any) -> list[Part]:
+def claims_of(held: Any) -> list[Claim]:
     """What this process holds, file by file, or all of its arrays as one."""
     if not isinstance(held, RowSource):
-        return [Part(_array_digest(held), Extent(), "arrays in memory")]
+        return [Claim(_array_digest(held), Extent(), "arrays in memory")]
     extents = getattr(held, "extents", None)
     if extents is not None:
-        return [Part(content_digest(files), extent, str(files[0].path)) for files, extent in extents()]
+        return [Claim(content_digest(files), extent, str(files[0].path)) for files, extent in extents()]
     rows = np.unique(np.linspace(0, held.num_records - 1, _SAMPLED_ROWS).astype(np.int64))
     name = type(held).__name__
-    return [Part(_array_digest((np.array([held.num_records]), held.take(rows))), Extent(), name)]
+    return [Claim(_array_digest((np.array([held.num_records]), held.take(rows))), Extent(), name)]
 
 
-def shared_parts(parts: list[list[tuple[bytes, Extent]]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+def shared_claims(parts: list[list[tuple[bytes, Extent]]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """Pairs of (process, number of its part) that have a row in common."""
     same: dict[bytes, list[tuple[int, int]]] = {}
     for process, each in enumerate(parts):
@@ -80,7 +80,7 @@ def shared_parts(parts: list[list[tuple[bytes, Extent]]]) -> Iterator[tuple[tupl
                 yield one, other
 
 
-def _sentence(found: tuple[tuple[int, int], tuple[int, int]], own: list[Part], here: int) -> str:
+def _sentence(found: tuple[tuple[int, int], tuple[int, int]], own: list[Claim], here: int) -> str:
     names = [own[number].name for process, number in found if process == here]
     which = f" ({names[0]})" if names else ""
     processes = " and ".join(str(process) for process, _ in found)

@@ -11,15 +11,15 @@ import pytest
 from dpvi.data.sources import open_npy
 from dpvi.data.sources.extents import Extent
 from dpvi.data.sources.mapped import MappedSource
-from dpvi.train.parts import parts_of, shared_parts
+from dpvi.train.shared_rows import claims_of, shared_claims
 
 X = np.random.default_rng(1).normal(size=(60_000, 5))  # 2.4 MB, of which a file's digest reads blocks
 
 
 def shared(*held):
     """Which processes share rows, if process k holds ``held[k]``."""
-    parts = [[(part.digest, part.extent) for part in parts_of(each)] for each in held]
-    return [(one[0], other[0]) for one, other in shared_parts(parts)]
+    parts = [[(part.digest, part.extent) for part in claims_of(each)] for each in held]
+    return [(one[0], other[0]) for one, other in shared_claims(parts)]
 
 
 @pytest.fixture
@@ -119,4 +119,4 @@ def test_of_other_sources_a_few_rows_are_compared():
 
 def test_what_holds_no_rows_shares_none():
     nothing, all_rows = Extent(0, 0, 0, 0), Extent(0, 8, 8, 10)
-    assert list(shared_parts([[(b"same", nothing)], [(b"same", nothing)], [(b"same", all_rows)]])) == []
+    assert list(shared_claims([[(b"same", nothing)], [(b"same", nothing)], [(b"same", all_rows)]])) == []
