@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from harness.problem import Problem
 
+from dpvi.core.compiling import plain_fusions
 from dpvi.data.sampling import poisson_sampler, positions
 from dpvi.mechanism.rng import root_key, step_words, streams
 from dpvi.train.chunk import longest_chunk
@@ -28,7 +29,7 @@ def compiled(problem: Problem) -> Any:
 
         return positions(sampler, words, jnp.zeros((), jnp.int32))
 
-    return jax.jit(draws)
+    return jax.jit(draws, compiler_options=plain_fusions())  # as in a fit
 
 
 def first_result(problem: Problem, num_steps: int) -> int:

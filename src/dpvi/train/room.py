@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from dpvi.train.lanes import on_host
 from dpvi.train.step import Algorithm
 
-_LARGEST = 2**19  # bytes; a larger batch is worth another core, and outgrows the cache of one
+_LARGEST = 2**17  # bytes; two cores that are both free put a larger batch together faster
 
 
 def make_room(algorithm: Algorithm, records: Any) -> Any:
