@@ -16,7 +16,8 @@ def plain_fusions() -> dict[str, Any]:
     memory to compile.
 
     It then runs slower: by a tenth where it is about indices and whole numbers, several times where it is about
-    exponentials and logarithms. Empty on accelerators, and where XLA does not know the option, which is not part of JAX's promises.
+    exponentials and logarithms. Empty on accelerators, and where XLA does not know the option, which is not part of
+    JAX's promises.
     """
     if jax.default_backend() != "cpu":
         return {}

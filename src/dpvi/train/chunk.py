@@ -149,12 +149,13 @@ def _round_down(length: int) -> int:
     return power + power // 2 if length >= power + power // 2 else power
 
 
-def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[..., Ran]:
+def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool, alone: bool = True) -> Callable[..., Ran]:
     """A function that runs steps ``start`` to ``stop`` of a chunk whose first step is ``base``.
 
     ``start`` is the first step of a group, and ``stop`` the end of one if it is known while compiling. Only with
     ``careful`` does the function have code for draws that outgrow the physical batch and for non-finite releases.
-    Nearly all chunks have neither, and run faster and compile in half the time without.
+    Nearly all chunks have neither, and run faster and compile in half the time without. Not ``alone``, it is one of
+    several lanes, whose batches are put together for all of them.
     """
     length = layout.group_length
     may_break = algorithm.forms_releases and not careful
@@ -203,7 +204,7 @@ def make_chunk(algorithm: Algorithm, layout: Layout, careful: bool) -> Callable[
         rows = _empty_rows(algorithm, (layout.rows_per_chunk,), dtype)
         if algorithm.adaptive is not None:
             rows = rows._replace(clip_norm=jnp.zeros(layout.chunk_length, dtype))
-        begun = Ran(state, rows, jnp.ones((), bool)), make_room(algorithm, records)
+        begun = Ran(state, rows, jnp.ones((), bool)), make_room(algorithm, records) if alone else None
         ran, _ = jax.lax.fori_loop(start // length, -(-stop // length), group, begun)
         finite = jnp.all(jnp.isfinite(ran.rows.noisy_sum)) if may_break and length == 1 else ran.finite
         return ran._replace(finite=finite)

@@ -61,7 +61,7 @@ class Run:
         self.layout = make_layout(num_steps, bytes_per_step, sizes.parameters, 4 * making, row_bytes, keep_all=driven)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
-        chunks = {careful: make_chunk(algorithm, self.layout, careful) for careful in (False, True)}
+        chunks = {careful: make_chunk(algorithm, self.layout, careful, lanes is None) for careful in (False, True)}
         if lanes is not None:
             chunks = {careful: side_by_side(chunk, algorithm, same_records) for careful, chunk in chunks.items()}
         if mesh is not None and lanes is not None:
