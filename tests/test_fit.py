@@ -344,7 +344,7 @@ def test_fit_many_without_seeds_differs_between_data_sets():
         ((np.zeros((3, 4, 2)), np.zeros(3)), None, ValueError, "two leading axes"),
         ((np.zeros((3, 4, 2)), np.zeros((2, 4))), None, ValueError, "same number of rows"),
         (np.zeros((3, 0, 2)), None, ValueError, "at least one record"),
-        (np.zeros((3, 4, 2)), [1, 2], ValueError, "one number per data set: expected 3"),
+        (np.zeros((3, 4, 2)), [1, 2], ValueError, "one number per data set; got 2 numbers"),
         (np.zeros((3, 4, 2)), [1, 2, 3.5], TypeError, "seed must be a whole number"),
         (np.zeros((3, 4, 2)), [7, 8, 7], ValueError, r"numbers 0 and 2 \(from 0\) are the same.*no noise left"),
         (np.zeros((3, 4, 2)), [7, np.int64(7), 8], ValueError, "numbers 0 and 1"),
