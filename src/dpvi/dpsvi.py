@@ -31,6 +31,7 @@ from dpvi.train.chunk import Layout, make_chunk
 from dpvi.train.draws import compiled_draws
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
+from dpvi.train.program_check import Program
 from dpvi.train.step import Algorithm, State, noise_of, sizes_of
 
 
@@ -292,7 +293,7 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
     draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, dtype)
 
     layout = Layout(num_steps=1, chunk_length=1, window_length=1, block_length=1)
-    program, noise = jax.jit(make_chunk(algorithm, layout, careful=True)), noise_of(algorithm)
+    program, noise = Program(make_chunk(algorithm, layout, careful=True), algorithm, careful=True), noise_of(algorithm)
 
     def one(records: Records, state: State, step: int) -> State:
         with jax.enable_x64(True):

@@ -26,6 +26,7 @@ from dpvi.train.draws import CompiledDraws, compiled_draws, make_draws
 from dpvi.train.hosts import from_first, ready_together
 from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
+from dpvi.train.program_check import Program
 from dpvi.train.recorder import Recorder, Sums
 from dpvi.train.step import Algorithm, Noise, Row, State, noise_of, sizes_of
 
@@ -76,8 +77,12 @@ class Run:
             drawing = make_draws(*drawn)
             self._draw = compiled_draws(*drawn)
         self._drawing = drawing  # what `_draw` computes, for whoever asks for its shapes
-        self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
-        self._whole = {careful: jax.jit(self._without_bounds(chunk)) for careful, chunk in chunks.items()}
+        program = partial(Program, algorithm=algorithm, lanes=lanes, same_records=same_records)
+        # compiled when first needed
+        self._chunks = {careful: program(chunk, careful=careful) for careful, chunk in chunks.items()}
+        self._whole = {
+            careful: program(self._without_bounds(chunk), careful=careful) for careful, chunk in chunks.items()
+        }
 
     def __call__(
         self,
