@@ -17,7 +17,7 @@ def arguments(description: str | None, given: Sequence[str] | None) -> argparse.
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--full", action="store_true", help="the size of d3p's example; by default seconds")
     parser.add_argument("--use", choices=("DPSVI", "fit"), default="DPSVI", help="which of the two interfaces trains")
-    parser.add_argument("--seed", type=int, help="make the run repeatable, for research only")
+    parser.add_argument("--seed", type=int, help="make the run repeatable and NOT PRIVATE, for research")
     return parser.parse_args(given)
 
 
