@@ -35,7 +35,7 @@ SITES = layout(
 
 
 def make_result(
-    family=MeanField(), plan=None, sites=SITES, structure=None, model=None, dtype=np.float32, circumstances=FACTS, **parts
+    family=MeanField(), plan=None, sites=SITES, structure=None, model=None, dtype=np.float32, facts=FACTS, **parts
 ) -> Result:
     """A result without a run: random iterates, as a trace would hold them."""
     dimension = sum(site.size for site in sites)
@@ -44,7 +44,7 @@ def make_result(
     structure = (jax.ShapeDtypeStruct((2,), FLOAT.dtype), {"y": FLOAT}) if structure is None else structure
     return Result(
         plan=plan,
-        circumstances=circumstances,
+        circumstances=facts,
         trace=trace_of(rows)._replace(**parts),
         family=family,
         estimator={"name": "Preconditioned", "beta": [1.0, 2.0], "num_draws": 1},

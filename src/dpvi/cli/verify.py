@@ -11,8 +11,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "verify",
         help="compute again what a saved result promises, and check its signature",
-        description="Compute again what a saved result promises and print it. Exit status 0: it holds as printed; 2: the "
-        "file was changed, claims too much, is not signed by the key, or its run is not private.",
+        description="Compute again what a saved result promises and print it. Exit status 0: it holds as printed; 2: "
+        "the file was changed, claims too much, is not signed by the key, or its run is not private.",
     )
     parser.add_argument("file", metavar="FILE", help="a result, from Result.save")
     parser.add_argument("--key", metavar="PUBLIC", help="PEM file of the Ed25519 public key that must have signed it")
