@@ -250,7 +250,7 @@ class _Study(NamedTuple):
         }
         law = [] if self.covariate_law is None else jax.tree.leaves(self.covariate_law(jax.random.key(0), 16))
         contents = {
-            "seeds": [jax.random.key_data(key) for key in self.fits.keys],
+            "seeds": [jax.random.key_data(root) for root in self.fits.keys],
             "data": jax.tree.leaves(self.fits.records),
             "initial_location": [state.xi],
             "covariate_law": law,
