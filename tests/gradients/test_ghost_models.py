@@ -209,8 +209,8 @@ def difference(model, clip_norm, microbatch_size=None) -> float:
     term, params, records = model
     included = jnp.arange(SLOTS) != 1
     total = compiled(
-        lambda params, records: (
-            clipped_gradient_sum(term, params, records, included, clip_norm, microbatch_size=microbatch_size)
+        lambda params, records: clipped_gradient_sum(
+            term, params, records, included, clip_norm, microbatch_size=microbatch_size
         )
     )(params, records)
     expected, scale = reference(term, params, records, included, clip_norm)

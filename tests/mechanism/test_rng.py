@@ -198,9 +198,7 @@ def test_an_accelerator_draws_the_same_parts(monkeypatch):
 def test_lanes_draw_what_each_would_alone(x64, monkeypatch, backend):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     keys, size = jax.random.split(root_key(7), 2), rng.NORMALS_PER_PART + 5
-    both, alone = (
-        np.asarray(step_normals(stream, jnp.arange(2), size)) for stream in (keys, keys[1])
-    )
+    both, alone = (np.asarray(step_normals(stream, jnp.arange(2), size)) for stream in (keys, keys[1]))
     np.testing.assert_array_equal(both[1], alone)
     assert not np.any(both[0] == both[1])
 

@@ -300,8 +300,11 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
         start = chunk * layout.chunk_length + last
 
 
-def progress_bar(plan: Plan, progress: bool, num_runs: int = 1) -> tqdm:
-    """A bar over the steps of ``num_runs`` runs after each other. It shows nothing that saw records."""
-    label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private else "dpvi not private"
+def progress_bar(plan: Plan, progress: bool, num_runs: int = 1, secret: bool = True) -> tqdm:
+    """A bar over the steps of ``num_runs`` runs after each other. It shows nothing that saw records.
+
+    Where the randomness is not ``secret``, because its seed can be found by trying, it says so in place of ε.
+    """
+    label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private and secret else "dpvi NOT PRIVATE"
     disable = not progress or jax.process_index() > 0
     return tqdm(total=num_runs * plan.num_steps, desc=label, unit=" steps", disable=disable)
