@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
 from dpvi.data.records import as_records, structure_of
 from dpvi.fitting import make_result, run_within_memory, start
@@ -76,6 +77,7 @@ class _Prepared(NamedTuple):
     records: Any
     streams: Streams
     seed: int | None
+    captured: tuple[Captured, ...]
 
 
 class DPSVI:
@@ -163,8 +165,8 @@ class DPSVI:
                 "DPSVI runs in one process, and here are several; call dpvi.fit with guide=, which spreads over them."
             )
         options = {"estimator": self._estimator, "optimizer": self._optimizer, "seed": seed}
-        algorithm, placed, key, _ = prepare(model, data, self.plan, guide=guide, **options)
-        self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
+        algorithm, placed, key, _, captured = prepare(model, data, self.plan, guide=guide, **options)
+        self._prepared = _Prepared(algorithm, placed.records, streams(key), seed, captured)
         self._step, self._next_step = None, 0
         state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
         return DPSVIState(state.xi, state.optimizer, 0, state.clip_norm)
@@ -229,7 +231,7 @@ class DPSVI:
         run = Run(ready.algorithm)
         remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
         trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
-        result = make_result(ready.algorithm, trace, structure_of(ready.records), ready.seed)
+        result = make_result(ready.algorithm, trace, structure_of(ready.records), ready.seed, captured=ready.captured)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)
 

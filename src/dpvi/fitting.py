@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from dpvi.core.driver import Driver
+from dpvi.core.guarantee import Captured
 from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
@@ -38,6 +39,7 @@ from dpvi.train.step import Algorithm
 
 _INITIAL_SPREAD = 0.1
 _START = 0xFFFFFFFF  # no step has this number, so a guide's start shares no bits with a draw
+_CAPTURED = "These values, which model, guide, law or driver hold, do not come from the records:"
 _SEEDED = "Sampling and noise came from an explicit seed: whoever knows it can remove the noise. For research only."
 
 
@@ -119,7 +121,7 @@ def fit(
     Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
     sizes and un-noised quantities are in no part of it.
     """
-    algorithm, placed, key, scores = prepare(
+    algorithm, placed, key, scores, captured = prepare(
         model,
         data,
         plan,
@@ -147,7 +149,8 @@ def fit(
         run = partial(compiled, placed.records, run_streams, state)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
         trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
-    return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
+    trace = trace._replace(histograms=histograms)
+    return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
 
 
 def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: Any, **options: Any) -> list[Trace]:
@@ -215,12 +218,21 @@ def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
 
 
 def make_result(
-    algorithm: Algorithm, trace: Any, structure: Any, seed: int | None, scores: ScoreModel | None = None
+    algorithm: Algorithm,
+    trace: Any,
+    structure: Any,
+    seed: int | None,
+    scores: ScoreModel | None = None,
+    *,
+    captured: tuple[Captured, ...] = (),
 ) -> Result:
     """A trace with its guarantee and what is needed to read it."""
     guarantee = checked_guarantee(algorithm.plan)
     if seed is not None and algorithm.plan.private:
         guarantee = guarantee.assuming(_SEEDED)
+    if captured and algorithm.plan.private:
+        listed = ", ".join(f"{each.name} {each.shape}" for each in captured)
+        guarantee = guarantee.assuming(f"{_CAPTURED} {listed}.")
     if not np.all(np.isfinite(trace.final)):
         warnings.warn(
             "The run diverged: its last iterate is not finite. Use a smaller learning rate or a larger clip norm.",

@@ -118,6 +118,7 @@ def fit_many(
             estimator=estimator,
             optimizer=optimizer,
             covariate_law=covariate_law,
+            origin=data,
         )
         size = _checked_size(group_size, len(members), directory is not None)
         mesh, lanes = lane_mesh(devices, size)
@@ -211,7 +212,9 @@ class _Study(NamedTuple):
 
     def _result(self, number: int, trace: Trace) -> Result:
         seed = None if self.fits.seeds is None else self.fits.seeds[number]
-        result = make_result(self.algorithm, trace, self.fits.structure, seed, self.ready.scores)
+        result = make_result(
+            self.algorithm, trace, self.fits.structure, seed, self.ready.scores, captured=self.ready.captured
+        )
         if self.together is None or not result.plan.private:
             return result
         return dataclasses.replace(result, guarantee=result.guarantee.assuming(self.together))

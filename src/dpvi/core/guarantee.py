@@ -12,6 +12,14 @@ _NEIGHBOURS = {
 
 
 @dataclass(frozen=True)
+class Captured:
+    """An array or number that a model, guide, law or driver holds beside the records."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Guarantee:
     """An (ε, δ) statement together with everything it rests on.
 
