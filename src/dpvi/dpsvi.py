@@ -19,8 +19,9 @@ from jax.core import Tracer
 
 from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
+from dpvi.core.untold import run_within_memory
 from dpvi.data.records import as_records, structure_of
-from dpvi.fitting import make_result, run_within_memory, start
+from dpvi.fitting import make_result, start
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
@@ -30,6 +31,8 @@ from dpvi.train.draws import compiled_draws, later_pass
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
 from dpvi.train.step import Algorithm, State, private_step, sizes_of
+
+_BY_FIT = "call dpvi.fit with guide= and a microbatch_size, for example 256"
 
 
 class DPSVIState(NamedTuple):
@@ -201,14 +204,16 @@ class DPSVI:
                 "This state is not the newest: a second step from it would use the same noise twice and so reveal "
                 "records. Go on from the state that the last update returned."
             )
-        records, num_records = as_records(bound(self._model, self._guide, args, kwargs)[0])
+        data = bound(self._model, self._guide, args, kwargs)[0]
+        records, num_records = run_within_memory(_BY_FIT, as_records, data)
         same = structure_of(records) == structure_of(ready.records)
         if num_records != ready.algorithm.sampler.num_records or not same:
             raise ValueError(
                 "update must be given all records, in the same arrays as init; it draws its batches from them itself."
             )
         self._begun, self._next_step = True, state.step + 1
-        after = self._compiled()(records, State(state.xi, state.optimizer_state, state.clip_norm), state.step)
+        before = State(state.xi, state.optimizer_state, state.clip_norm)
+        after = run_within_memory(_BY_FIT, self._compiled(), records, before, state.step)
         return DPSVIState(after.xi, after.optimizer, state.step + 1, after.clip_norm)
 
     def run(
@@ -229,8 +234,7 @@ class DPSVI:
         self._begun, self._next_step = True, self.plan.num_steps
         begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
-        remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
-        trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
+        trace = run_within_memory(_BY_FIT, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
         result = make_result(ready.algorithm, trace, structure_of(ready.records), ready.seed, captured=ready.captured)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)

@@ -14,6 +14,7 @@ import optax
 from dpvi.core.driver import Driver
 from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
+from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import FallbackWarning
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
@@ -46,6 +47,7 @@ from dpvi.train.step import Algorithm
 
 _FIRST_RATE, _LAST_RATE = 0.03, 0.003
 _MAX_PASS_ELEMENTS = 2**25
+_ON_DISK = "leave the records on disk until they are drawn (dpvi.open_npy) or spread them (devices=)"
 
 
 class Prepared(NamedTuple):
@@ -112,7 +114,7 @@ def prepare(
         if optimizer is None:
             schedule = None if chosen.scores is None else plan.schedule
             optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
-        rows = bring_in(data, devices)
+        rows = run_within_memory(_ON_DISK, bring_in, data, devices)
     run_settings = {"microbatch_size": microbatch_size, "a driver or none": driver is not None}
     key = _agreed_key(key, seed, plan, chosen, structure, rows, run_settings)
     algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)
@@ -258,7 +260,7 @@ def _placed(
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
     with ready_together():
-        return place(rows, algorithm, structure)
+        return run_within_memory(_ON_DISK, place, rows, algorithm, structure)
 
 
 def _score_model(

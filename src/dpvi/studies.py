@@ -18,9 +18,10 @@ from tqdm.auto import tqdm
 from dpvi.core import validation
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
+from dpvi.core.untold import run_within_memory
 from dpvi.data.records import as_records, structure_of
 from dpvi.families import Family, MeanField
-from dpvi.fitting import histograms_of, make_result, run_within_memory, start
+from dpvi.fitting import histograms_of, make_result, start
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.rng import Streams, root_key, streams, study_secret
 from dpvi.models.base import Model
@@ -37,6 +38,7 @@ from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm, State
 
 _VERSION = importlib.import_module("dpvi").__version__  # the package's own, without all that it exports
+_FEWER = "give fit_many a smaller group_size or fewer data sets"
 _KEPT_GROUP = 100  # fits after which a study with a folder is kept, unless told
 
 
@@ -204,8 +206,8 @@ class _Study(NamedTuple):
         driver = None
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
-        remedy = "give fit_many a smaller group_size"
-        traces = run_within_memory(remedy, self.run, *self.arguments(lanes), driver=driver, progress=bar)
+        arguments = run_within_memory(_FEWER, self.arguments, lanes)
+        traces = run_within_memory(_FEWER, self.run, *arguments, driver=driver, progress=bar)
         return [
             self._result(i, trace._replace(histograms=counts[i])) for i, trace in zip(members, traces, strict=False)
         ]
@@ -306,7 +308,7 @@ def _checked_fits(
             "each with its own share of the fits."
         )
     _check_plans(plan)
-    records, length = as_records(data)
+    records, length = run_within_memory(_FEWER, as_records, data)
     if same_data:
         num_fits, each = _asked_for(plan, seeds), "fit"
     else:
