@@ -171,15 +171,15 @@ def _file(value: Any) -> Path | None:
 
 
 def _memory(value: Any) -> list[_Memory]:
-    """Where the values of an array are; nothing of a data frame's own types, which have no address."""
+    """Where the values of an array are, without a look at them; a type that would have to be converted has no address."""
     if isinstance(value, jax.Array):
         return _device_memory(value)
-    if hasattr(value, "to_numpy"):
-        if hasattr(value, "columns") and math.prod(shape_of(value) or ()) > 0:
-            return [each for name in value.columns for each in _memory(value[name])]
+    if hasattr(value, "to_numpy") and hasattr(value, "columns"):
+        return [each for name in value.columns for each in _memory(value[name])]
+    if hasattr(value, "to_numpy") and isinstance(getattr(value, "dtype", None), np.dtype):
         value = value.to_numpy()
-    elif not isinstance(value, np.ndarray):  # a constant of a jaxpr has a type of its own
-        value = np.asarray(value) if hasattr(value, "__array_interface__") or hasattr(value, "__array__") else None
+    elif hasattr(value, "__array_interface__"):
+        value = np.asarray(value)
     if not isinstance(value, np.ndarray) or value.size == 0:
         return []
     return [_Memory("host", *np.lib.array_utils.byte_bounds(value))]
