@@ -201,6 +201,19 @@ def test_the_refusal_tells_no_number_of_records_and_no_value(case):
     assert not any(str(value)[:6] in text for value in x.ravel())
 
 
+def test_the_attack_that_is_refused_works_where_nothing_refuses_it(monkeypatch):
+    """A step of plain gradient ascent is the prior's pull towards the mean plus what was released, so one subtraction
+    of published numbers gives the mean of the records, at any ε."""
+    for name in ("captured", "with_constants"):
+        monkeypatch.setattr(f"dpvi.preparation.{name}", lambda *_, **__: [])
+    monkeypatch.setattr("dpvi.models.check.captured", lambda *_: [])
+    rate, plan = 2.0**-10, private_plan(2, sampling_rate=0.5, noise_multiplier=100.0)
+    trace = dpvi.fit(prior_at_the_mean, x, plan, optimizer=optax.sgd(rate), seed=1, progress=False).trace
+    step = (trace.iterates[1] - trace.iterates[0])[:3] / rate
+    found = step - trace.noisy_sums[0] / 0.5 + trace.queries[0]
+    np.testing.assert_allclose(found, mean, atol=0.05)  # noise of the released sums: 200 in every coordinate
+
+
 def test_the_walk_alone_finds_all_but_the_last():
     """The jaxpr is the second net, so the first is tried without it."""
     for case, (model, _) in list(HOLDING.items())[:-1]:

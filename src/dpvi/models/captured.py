@@ -171,7 +171,7 @@ def _file(value: Any) -> Path | None:
 
 
 def _memory(value: Any) -> list[_Memory]:
-    """Where the values of an array are, without a look at them; a type that would have to be converted has no address."""
+    """Where the values of an array are, without a look at them; a type that needs converting has no address."""
     if isinstance(value, jax.Array):
         return _device_memory(value)
     if hasattr(value, "to_numpy") and hasattr(value, "columns"):
