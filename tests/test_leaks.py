@@ -21,26 +21,19 @@ import optax
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
-from support.leaks import leaves, observe, of_figure, secrets_of
+from support.leaks import observe, of_figure, secrets_of
+from support.marked import COUNT, LABEL, MARKER, PLAN, RATE, SECRETS, Y
 from support.small_models import histogram_plan, private_plan
 
 import dpvi
 from dpvi.cli.main import COMMANDS, main
-from dpvi.data.sampling import poisson_sampler
 from dpvi.data.schema import Categorical, Numeric, Schema
 from dpvi.reporting import plot_noisy_gradients
 from dpvi.train.loop import Run
 
 matplotlib.use("Agg")
 
-MARKER, COUNT, DEMO_COUNT, LABEL = 8675309.25, 1237, 12391, "Zyxwvut-Marker"
-RATE = 0.5
-PLAN = private_plan(12, sampling_rate=RATE, noise_multiplier=5.0)
-random = np.random.default_rng(4)
-Y = random.normal([0.5, -1.0], 1.0, (COUNT, 2))
-Y[17, 0] = MARKER
-SLOTS = poisson_sampler(COUNT, RATE).physical_size
-SECRETS = secrets_of(Y, MARKER, {SLOTS}, (LABEL,))
+DEMO_COUNT = 12391
 
 
 def location(y):
@@ -353,76 +346,3 @@ def test_no_failure_leaks(name, tmp_path, capfd):
     seen = observe(call, tmp_path / "out", capfd)
     assert isinstance(seen.error, expected), seen.error
     assert SECRETS.found_in(seen.leaves()) == []
-
-
-# The search itself: what leaks on purpose is found
-
-
-def _raise(text: str) -> Any:
-    try:
-        raise ValueError(text)
-    except ValueError:
-        raise RuntimeError("failed") from None  # the text is in __context__ all the same
-
-
-def _warn_and_log(_: Path) -> None:
-    import logging
-    import warnings
-
-    warnings.warn(f"{COUNT + 1} records", stacklevel=1)
-    logging.getLogger("somewhere").info("%s", MARKER)
-
-
-def _bar(_: Path) -> None:
-    from tqdm import tqdm
-
-    list(tqdm(range(COUNT)))
-
-
-def _save(folder: Path, **arrays: Any) -> None:
-    np.savez(folder / "leak.npz", **arrays)
-
-
-LEAKING = {
-    "a printed number of records": lambda _: print(f"n={COUNT:,}"),
-    "a shape": lambda _: np.zeros((3, COUNT)),
-    "a batch size": lambda _: {"slots": SLOTS},
-    "a mean without noise": lambda folder: _save(folder, mean=Y.mean(0).astype(np.float32)),
-    "a mean in a closure": lambda _: _holding(Y.mean(0)),
-    "a sum in a text": lambda folder: (folder / "sum.json").write_text(f'{{"sum": {Y.sum(0)[0]:.6g}}}'),
-    "a pickled record": lambda folder: (folder / "x.pkl").write_bytes(pickle.dumps({"a": [Y[17]]})),
-    "a label": lambda _: [{"level": f"was {LABEL}"}],
-    "an exception below another": lambda _: _raise(f"{MARKER}"),
-    "a warning": _warn_and_log,
-    "a progress bar": _bar,
-}
-
-
-def _holding(array: Any) -> Any:
-    return lambda: array
-
-
-@pytest.mark.parametrize("name", LEAKING)
-def test_the_search_finds_what_leaks(name, tmp_path, capfd):
-    seen = observe(LEAKING[name], tmp_path / "out", capfd)
-    assert SECRETS.found_in(seen.leaves())
-
-
-def test_the_search_finds_what_a_figure_shows():
-    import matplotlib.pyplot as plt
-
-    for draw in (
-        lambda axes: axes.plot([0, 1], [0, MARKER]),
-        lambda axes: axes.scatter([1, 2], [COUNT, 3]),
-        lambda axes: axes.set_title(f"{COUNT} records"),
-        lambda axes: axes.hist(Y[:, 1], bins=1),
-    ):
-        figure, axes = plt.subplots()
-        draw(axes)
-        assert SECRETS.found_in(of_figure(figure))
-        plt.close(figure)
-
-
-def test_the_search_finds_nothing_in_innocent_numbers():
-    innocent = {"a": np.arange(700.0), "text": "0.1237 12370 a1237 v8675309x", "settings": (0.5, 64)}
-    assert SECRETS.found_in(leaves("here", innocent)) == []
