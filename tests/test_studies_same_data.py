@@ -21,6 +21,9 @@ from support.small_models import (
 )
 
 import dpvi
+from dpvi.data.records import filled_up
+from dpvi.data.sampling import whole_tiles
+from dpvi.data.sharding import Records
 from dpvi.mechanism.rng import Streams, root_key, streams
 from dpvi.preparation import prepare
 from dpvi.studies import _stacked_keys, _Study
@@ -45,7 +48,10 @@ def assert_close(found, expected, **tolerance):
 def test_fits_of_one_copy_are_fits_of_many_copies(rate):
     plan = private_plan(STUDY_STEPS, sampling_rate=rate)
     once = study(data=RECORDS, plan=plan, same_data=True)
-    assert_close(once, study(data=COPIES, plan=plan), rtol=1e-12, atol=1e-12)
+    copies = study(data=COPIES, plan=plan)
+    assert_close(once, copies, rtol=1e-12, atol=1e-12)
+    for one, other in zip(once, copies, strict=True):
+        np.testing.assert_array_equal(one.trace.noisy_sums, other.trace.noisy_sums)
     for one, other in zip(once[1:], once[:-1], strict=True):  # seeds of their own
         assert not np.any(one.trace.noisy_sums == other.trace.noisy_sums)
 
@@ -70,7 +76,8 @@ def test_all_lanes_read_one_copy_of_the_records(monkeypatch):
     monkeypatch.setattr(_Study, "arguments", measured)
     study(data=RECORDS, same_data=True, group_size=None)
     study(data=COPIES, group_size=None)
-    assert bytes_of == [4 * RECORDS.size, 4 * COPIES.size]
+    held, bounds = 4 * whole_tiles(STUDY_RECORDS) * RECORDS.shape[1], 8
+    assert bytes_of == [held + bounds, STUDY_SETS * held + bounds]
 
 
 def test_histograms_are_each_fits_own():
@@ -83,7 +90,9 @@ def test_histograms_are_each_fits_own():
         (one, other), dpvi.fit_many(logistic, copies, plan, seeds=[4, 5], progress=False), strict=True
     ):
         np.testing.assert_array_equal(mine.trace.histograms, theirs.trace.histograms)
-    assert not np.any(one.trace.histograms == other.trace.histograms)
+    # whole numbers with noise of standard deviation 14: about one difference in fifty is zero
+    assert np.mean(one.trace.histograms == other.trace.histograms) < 0.2
+    assert np.std(one.trace.histograms - other.trace.histograms) > 10
 
 
 def test_query_points_are_each_fits_own():
@@ -99,10 +108,12 @@ def test_query_points_are_each_fits_own():
         state = jax.vmap(algorithm.initial)(jnp.zeros((3, 2), jnp.float32))
         run = Run(algorithm, lanes=3, driven=True, same_records="same" in records)
         [given] = records.values()
-        return [trace.noisy_sums for trace in run(jnp.asarray(given, jnp.float32), of_lanes, state, driver)]
+        rows = filled_up(jnp.asarray(given, jnp.float32), whole_tiles(STUDY_RECORDS), axis=given.ndim - 2)
+        held = Records(rows, jnp.array([0, STUDY_RECORDS], jnp.int32))
+        return [trace.noisy_sums for trace in run(held, of_lanes, state, driver)]
 
     same = released_sums(same=RECORDS)
-    np.testing.assert_allclose(same, released_sums(stacked=COPIES[:3]), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(same, released_sums(stacked=COPIES[:3]))
     queries[1] += 1.0
     other = released_sums(same=RECORDS)
     np.testing.assert_array_equal(same[0], other[0])

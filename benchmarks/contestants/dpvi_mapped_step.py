@@ -56,9 +56,9 @@ def compiled(problem: Problem, num_steps: int) -> Callable[[], Any]:
         sampler=poisson_sampler(rows.num_records, problem.sampling_rate),
     )
     structure = structure_of(rows.held.shapes)
-    algorithm, _ = place(rows, algorithm, structure)
+    algorithm, placed = place(rows, algorithm, structure)
     state = algorithm.initial(jnp.zeros(problem.dimension))
-    fit = functools.partial(Run(algorithm), None, streams(root_key(0)), state)
+    fit = functools.partial(Run(algorithm), placed.records, streams(root_key(0)), state)
     fit()
     return fit
 

@@ -18,11 +18,12 @@ import optax
 from harness.problem import Problem, records
 
 import dpvi
-from dpvi.data.records import as_records, structure_of
+from dpvi.data.records import structure_of
 from dpvi.data.sampling import poisson_sampler
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.train.loop import Run
+from dpvi.train.placement import bring_in, place
 from dpvi.train.step import Algorithm
 
 
@@ -53,17 +54,19 @@ def first_result(problem: Problem, num_steps: int) -> Any:
 @functools.cache
 def compiled(problem: Problem, num_steps: int) -> Callable[[], Any]:
     """``fit`` without its fixed part: check, tracing and compilation happen here, once."""
-    data, num_records = as_records(records(problem))
+    rows = bring_in(records(problem), None)
+    structure = structure_of(rows.held)
     algorithm = Algorithm(
-        model=NumPyroModel(model, structure_of(data)),
+        model=NumPyroModel(model, structure),
         family=dpvi.MeanField(),
         estimator=dpvi.Aligned(),
         optimizer=optax.adam(problem.learning_rate),
         plan=make_plan(problem, num_steps),
-        sampler=poisson_sampler(num_records, problem.sampling_rate),
+        sampler=poisson_sampler(rows.num_records, problem.sampling_rate),
     )
+    algorithm, placed = place(rows, algorithm, structure)
     state = algorithm.initial(jnp.zeros(problem.dimension))
-    fit = functools.partial(Run(algorithm), data, streams(root_key(0)), state)
+    fit = functools.partial(Run(algorithm), placed.records, streams(root_key(0)), state)
     fit()
     return fit
 

@@ -52,7 +52,7 @@ def compiled(task: Task, data: Arrays) -> Any:
     plan, optimizer = plan_of(task), optax.adam(task.learning_rate)
     guide = encoder if task.name == "vae" else None
     algorithm, placed, *_ = prepare(model, records, plan, guide=guide, optimizer=optimizer, seed=0)
-    run, structure = Run(algorithm), structure_of(placed.records)
+    run, structure = Run(algorithm), structure_of(placed.records.rows)
 
     def again(seed: int) -> tuple[dpvi.Result, float]:
         run_streams = streams(root_key(seed))

@@ -26,7 +26,7 @@ class ContestantError(RuntimeError):
 
 @dataclass(frozen=True)
 class Contestant:
-    """A module of ``contestants/`` with the options its functions get, and the interpreter to run it."""
+    """A module of ``contestants/`` with the options its functions get, and the interpreter and checkout to run it."""
 
     name: str
     module: str
@@ -35,6 +35,7 @@ class Contestant:
     python: str = sys.executable
     environment: Mapping[str, str] = field(default_factory=dict)
     needs_records: bool = True
+    tree: Path = REPOSITORY
 
 
 class Worker:
@@ -42,9 +43,9 @@ class Worker:
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        paths = [str(BENCHMARKS)]
+        paths = [str(contestant.tree / BENCHMARKS.name)]
         if contestant.python == sys.executable:
-            paths += [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")]
+            paths += [str(contestant.tree / "src"), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", **contestant.environment}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         arguments = [contestant.python, "-m", "harness.worker", contestant.module, json.dumps(dict(contestant.options))]

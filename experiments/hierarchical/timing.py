@@ -23,6 +23,7 @@ from dpvi.privacy import PrivacyWarning
 from dpvi.train.chunk import make_chunk
 from dpvi.train.draws import make_draws
 from dpvi.train.loop import Run
+from dpvi.train.step import noise_of
 from experiments.common.missing_cells import ignoring
 from experiments.hierarchical.problem import guide, make_problem, model
 from experiments.hierarchical.settings import MAIN_SIZE, Settings
@@ -38,12 +39,12 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
     with ignoring(PrivacyWarning):  # δ = 1/N, as published
         optimizer = optax.adam(settings.learning_rate)
         ready = prepare(bound_model, tuple(problem.train), plan, guide=bound_guide, optimizer=optimizer, seed=0)
-    algorithm, placed, key, _ = ready
+    algorithm, placed, key, *_ = ready
     run, run_streams = Run(algorithm), streams(key)
     state = algorithm.initial(start(algorithm, None))
     whole = [_taken(lambda: run(placed.records, run_streams, state)) for _ in range(1 + repeats)][1:]
     length, sizes = run.layout.chunk_length, run.sizes
-    draw = jax.jit(make_draws(algorithm.sampler, sizes.release, (1, sizes.base), run.dtype))
+    draw = jax.jit(make_draws(algorithm.sampler, sizes.noise, (1, sizes.base), run.dtype))
     chunk = jax.jit(make_chunk(algorithm, run.layout, careful=False))
 
     def draws() -> Any:
@@ -51,7 +52,7 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
             return draw(run_streams, np.arange(length, dtype=np.uint32))[0]
 
     drawn = draws()
-    steps = partial(chunk, state, placed.records, run_streams, drawn, 0, None, 0, length)
+    steps = partial(chunk, state, placed.records, run_streams, drawn, noise_of(algorithm), 0, None, 0, length)
     parts = {"draws": draws, "steps": lambda: steps().state}
     best = {name: min(_taken(part)[1] for _ in range(1 + 5 * repeats)) for name, part in parts.items()}
     return {

@@ -15,7 +15,7 @@ from dpvi.mechanism.rng import root_key, streams
 from dpvi.train.chunk import make_chunk
 from dpvi.train.draws import Draws, make_draws
 from dpvi.train.loop import Run
-from dpvi.train.step import State, private_step, sizes_of
+from dpvi.train.step import State, noise_of, private_step, sizes_of
 from experiments.vae.contestants import make_plan, not_private, prepared, svi
 from experiments.vae.problem import Problem
 from experiments.vae.settings import Settings
@@ -44,7 +44,7 @@ def _private_step_seconds(problem: Problem, settings: Settings) -> float:
     layout, sizes, dtype = Run(algorithm).layout, sizes_of(algorithm), jnp.zeros(()).dtype
     draw = jax.jit(make_draws(algorithm.sampler, sizes.release, (1, sizes.base), dtype))
     chunk = jax.jit(make_chunk(algorithm, layout, careful=False))
-    run_streams = streams(root_key(0))
+    run_streams, noise = streams(root_key(0)), noise_of(algorithm)
     state = algorithm.initial(start(algorithm, None))
     length = layout.chunk_length
 
@@ -53,7 +53,7 @@ def _private_step_seconds(problem: Problem, settings: Settings) -> float:
         for base in range(0, settings.num_steps, length):
             with jax.enable_x64(True):
                 draws, _ = draw(run_streams, np.arange(base, base + length, dtype=np.uint32))
-            after = chunk(after, records, run_streams, draws, base, None, 0, length).state
+            after = chunk(after, records, run_streams, draws, noise, base, None, 0, length).state
         return after
 
     return seconds(steps, 3) / (-(-settings.num_steps // length) * length)
@@ -68,10 +68,12 @@ def step_memory(problem: Problem, settings: Settings) -> dict[str, Any]:
     algorithm, records = prepared(problem, changed, make_plan(changed))
     sizes, dtype = sizes_of(algorithm), jnp.zeros(()).dtype
     shape = partial(jax.ShapeDtypeStruct, dtype=dtype)
-    positions = jax.ShapeDtypeStruct((algorithm.sampler.physical_size,), jnp.int32)
-    drawn = Draws(positions, shape((sizes.release,)), shape((1, sizes.base)))
+    positions = jax.ShapeDtypeStruct((algorithm.sampler.slots,), jnp.int32)
+    with jax.enable_x64(True):
+        normals = jax.ShapeDtypeStruct((sizes.noise,), jnp.float64)
+    drawn, noise = Draws(positions, normals, shape((1, sizes.base))), noise_of(algorithm)
     state = algorithm.initial(start(algorithm, None))
-    step = jax.jit(lambda records, state, drawn: private_step(algorithm, records, state, drawn, None, None))
+    step = jax.jit(lambda records, state, drawn: private_step(algorithm, records, state, drawn, noise, None, None))
     inference = svi(changed)
     batch = jnp.asarray(np.round(problem.train[: changed.batch_size]))
     with jax.numpy_dtype_promotion("standard"):

@@ -83,7 +83,7 @@ def private(
 ) -> Callable[[int], Trained]:
     """A function of the seed that trains with privacy; compiled when first called."""
     algorithm, records = prepared(problem, settings, plan, reading)
-    run, structure = Run(algorithm), structure_of(records)
+    run, structure = Run(algorithm), structure_of(records.rows)
     guided: Any = algorithm.model
 
     def train(seed: int) -> Trained:

@@ -90,14 +90,18 @@ def test_the_power_of_two_above(dtype, value):
 
 
 @settings(max_examples=20)
-@given(seed=st.integers(0, 2**32))
-def test_whole_numbers_are_added_exactly(seed):
+@given(seed=st.integers(0, 2**32), bits=st.sampled_from([FORMED_BITS, GHOST_BITS]))
+def test_whole_numbers_are_added_exactly(seed, bits):
     """Also the largest ones that there may be; float32, the wrong answer, would lose digits at once."""
     generator = np.random.default_rng(seed)
-    numbers = generator.integers(-(2**30), 2**30, (SLOTS, SIZE)).astype(np.float32)
+    numbers = generator.integers(-(2**bits), 2**bits, (SLOTS, SIZE)).astype(np.float32)
+    numbers[:3] = (2.0**bits, -(2.0**bits), 2.5, -2.5, 0.999)  # what is no whole number is cut towards zero
     present = generator.random(SLOTS) < 0.7
     expected = [sum(int(x) for x in column) for column in numbers[present].T]
-    assert np.asarray(exact_sum(jnp.asarray(numbers), jnp.asarray(present))).tolist() == expected
+    numbers[~present] = np.nan
+    found = exact_sum(jnp.asarray(numbers), jnp.asarray(present), bits)
+    assert found.dtype == np.int64
+    assert np.asarray(found).tolist() == expected
     plain = jnp.sum(jnp.where(jnp.asarray(present)[:, None], jnp.asarray(numbers), 0), axis=0)
     assert [int(x) for x in np.asarray(plain)] != expected
 

@@ -239,3 +239,12 @@ def test_every_program_is_compiled_once(monkeypatch, caplog, num_records, slots,
     compiled = Counter(match[1] for match in finished if match)
     assert compiled["run"] == num_programs
     assert compiled["_sampled"] == 1
+
+
+def test_the_program_that_is_tried_is_the_one_that_runs(caplog):
+    """A program of other types would be another one, and the trial would say nothing of what reads the records."""
+    with caplog.at_level(logging.DEBUG, logger="jax._src.dispatch"):
+        trace_of_fit(private_plan(11))
+    finished = (re.match(r"Finished XLA compilation of jit\((\w+)\)", line) for line in caplog.messages)
+    compiled = Counter(match[1] for match in finished if match)
+    assert compiled["run"] == 1

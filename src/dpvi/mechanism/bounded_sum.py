@@ -66,13 +66,13 @@ def bounded_sum(
     if is_unbounded(bound):
         return Clipped(plain_sum(releases, present), count)
     # scaling by a power of two does not round, so the product is what `clip_ratio` allows for; cutting shortens it
-    units = jnp.trunc(releases * (factor * per_unit(bound, FORMED_BITS, releases.dtype)))
-    return Clipped(exact_sum(units, present), count)
+    units = releases * (factor * per_unit(bound, FORMED_BITS, releases.dtype))
+    return Clipped(exact_sum(units, present, FORMED_BITS), count)
 
 
 def centred_count(ratio: jax.Array, included: jax.Array) -> jax.Array:
     """Σ over included records of what ``unclipped`` says of their ratio C/‖release‖, in units of 2⁻³⁰."""
-    return exact_sum(jnp.trunc(unclipped(ratio) * np.asarray(2.0**COUNT_BITS, ratio.dtype)), included)
+    return exact_sum(unclipped(ratio) * np.asarray(2.0**COUNT_BITS, ratio.dtype), included, COUNT_BITS)
 
 
 def all_reduced(own: Clipped, axis: str) -> Clipped:

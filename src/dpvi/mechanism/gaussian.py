@@ -24,6 +24,7 @@ import numpy as np
 
 FORMED_BITS = 30  # g₁ = 2⁻³⁰ C₂, with C₂ the power of two above C, for vectors that are formed
 COUNT_BITS = 30  # of a count of records, each of which adds at most ½
+_WHOLE_BITS = 30  # of numbers that 32 bits hold, with their sign
 _RESOLUTION = 10  # g₂ is at most 2⁻¹⁰ σC
 LARGEST_MULTIPLIER = 2.0**20  # noise above 2⁶⁰ units would not fit beside a sum
 
@@ -51,16 +52,27 @@ def per_unit(clip_norm: Any, bits: int, dtype: Any) -> Any:
     return (np.asarray(2.0**bits, dtype) / power_of_two_above(clip_norm).astype(dtype)).astype(dtype)
 
 
-def exact_sum(values: jax.Array, present: jax.Array) -> jax.Array:
-    """Σ over the first axis of whole ``values`` that are ``present``, int64.
+def exact_sum(values: jax.Array, present: jax.Array, bits: int) -> jax.Array:
+    """Σ over the first axis of ``values`` in units, cut towards zero, where they are ``present``: int64.
 
-    ``present`` has one entry per row. Float64 holds every partial sum, whatever its order, where rows times the largest
-    value stay below 2⁵³: 2²³ rows of :data:`FORMED_BITS`.
+    Parameters
+    ----------
+    values
+        Floats of at most 2^bits, one row per record; of one that is not present anything.
+    present
+        One entry per row.
+    bits
+        Up to 30 the numbers are added as 32-bit whole numbers, else as floats, of which float64 holds every partial
+        sum in any order: 2¹⁵ rows of 38 bits.
     """
-    rows = jnp.where(present.reshape(-1, *[1] * (values.ndim - 1)), values, 0)
+    at = present.reshape(-1, *[1] * (values.ndim - 1))
+    if bits <= _WHOLE_BITS:  # converting cuts
+        cut = jnp.where(at, values.astype(jnp.int32), 0)
+        with jax.enable_x64(True):
+            return jax.lax.reduce(cut.astype(jnp.int64), np.int64(0), jax.lax.add, (0,))
+    cut = jnp.where(at, jnp.trunc(values), 0)
     with jax.enable_x64(True):
-        total = jax.lax.reduce(rows.astype(jnp.float64), np.float64(0), jax.lax.add, (0,))
-        return total.astype(jnp.int64)
+        return jax.lax.reduce(cut.astype(jnp.float64), np.float64(0), jax.lax.add, (0,)).astype(jnp.int64)
 
 
 def is_unbounded(clip_norm: Any) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -115,15 +116,17 @@ class _Trial:
         self._rows = min(algorithm.slots, self._rows_held())
         self._which = self._rng.integers(self._count, size=(self._shards, self._rows))
         self._which.reshape(-1)[: self._count] = np.arange(self._count)
-        self._held_last: tuple[Any, Any] = (None, None)
+        self._exchanged = self._rng.permuted(self._which, axis=1)
+        self._placed: list[tuple[np.ndarray, Any]] = []  # rows are large, and needed again
 
     def check(self) -> None:
         """Raise a :class:`~dpvi.core.validation.CompilerError` where records are not kept apart."""
         alone = np.stack([self._read(self._only(record)) for record in range(self._count)])
         for added in alone:
             self._check_norms(added)
-        for share in _ARRANGEMENTS:
-            slots = self._arranged(share)
+        for number, share in enumerate(_ARRANGEMENTS):
+            # a program that gives all records what one of them adds would be consistent with itself on the same rows
+            slots = self._arranged(share, self._which if number % 2 else self._exchanged)
             numbers = np.bincount(slots.which[slots.taken], minlength=self._count)
             if np.any(self._run(slots, -np.tensordot(numbers, alone, 1))):
                 raise CompilerError(_sentence("what a record adds to a sum depends on the records beside it"))
@@ -153,9 +156,9 @@ class _Trial:
         """Sum of the records of ``slots`` plus ``target``, in units, as far as a float holds it."""
         share = self._norms / self._unit
         multiplier = _reciprocal(float(np.max(share)))
-        noise = np.zeros(self._draws.noise.shape)
-        noise[..., 0, : self._size] = (target + 0.5) / (multiplier * share)  # the half is cut off again
+        first = (target + 0.5) / (multiplier * share)  # the half is cut off again
         with jax.enable_x64(True):
+            noise = self._first_step(np.broadcast_to(first, (*self._draws.noise.shape[:-2], self._size)))
             level = Noise(_like(multiplier, self._noise.of_sum), _like(0.0, self._noise.of_count))
             draws = self._drawn(slots, noise)
         ran = self._program(self._state, self._held(slots), self._streams, draws, level, *self._rest)
@@ -168,19 +171,18 @@ class _Trial:
             return _Slots(which, np.arange(which.size).reshape(which.shape) == 0)
         return _Slots(self._which, np.arange(self._which.size).reshape(self._which.shape) == record)
 
-    def _arranged(self, share: float) -> _Slots:
-        shape, rng = self._which.shape, self._rng
+    def _arranged(self, share: float, which: np.ndarray) -> _Slots:
+        shape, rng = which.shape, self._rng
         if self._algorithm.sampler.takes_all:  # the first rows of every shard, or some rows of the only one
             length = np.ceil(share * self._rows * (1 if share == 1 else rng.uniform(0.9, 1, (self._shards, 1))))
             length = np.broadcast_to(length, (self._shards, 1))
             first = 0 if self._takes_shards else rng.integers(self._rows - length[0, 0] + 1)
             row = np.broadcast_to(np.arange(self._rows), shape)
-            which = rng.integers(self._count, size=shape) if self._takes_shards else self._which
             return _Slots(which, (row >= first) & (row < first + length))
         taken = rng.uniform(size=shape) < share
         # a pass draws so many from all shards, and no other pass follows where its last position is void
         most = self._algorithm.sampler.physical_size - self._further_passes
-        return _Slots(self._which, taken & (np.cumsum(taken).reshape(shape) <= most))
+        return _Slots(which, taken & (np.cumsum(taken).reshape(shape) <= most))
 
     def _bounds(self, slots: _Slots) -> np.ndarray:
         """Of the records that are there; where a single device takes all, of those that it takes."""
@@ -198,18 +200,20 @@ class _Trial:
         """Simulated records where the program reads them."""
 
         def rows(leaf: jax.Array, simulated: np.ndarray) -> jax.Array:
-            held = np.zeros((self._shards, self._rows_held(), *simulated.shape[1:]), leaf.dtype)
-            held[:, : self._rows] = simulated[slots.which]
-            return _like(held.reshape(-1, *simulated.shape[1:]), leaf)
+            filled = np.zeros((self._shards, self._rows_held(), *simulated.shape[1:]), leaf.dtype)
+            filled[:, : self._rows] = simulated[slots.which]
+            return _like(filled.reshape(-1, *simulated.shape[1:]), leaf)
 
         bounds = _like(self._bounds(slots), self._records.bounds)
         if self._records.rows is None:
             return Records(None, bounds)
-        if self._held_last[0] is not slots.which:
-            self._held_last = slots.which, jax.tree.map(rows, self._records.rows, self._simulated)
-        return Records(self._held_last[1], bounds)
+        held = next((held for which, held in self._placed if which is slots.which), None)
+        if held is None:
+            held = jax.tree.map(rows, self._records.rows, self._simulated)
+            self._placed = [*self._placed[-1:], (slots.which, held)]
+        return Records(held, bounds)
 
-    def _drawn(self, slots: _Slots, noise: np.ndarray) -> Draws:
+    def _drawn(self, slots: _Slots, noise: jax.Array) -> Draws:
         draws = self._draws
         eta = np.random.default_rng(1).normal(size=draws.eta.shape[-2:]).astype(draws.eta.dtype)
         positions = np.full(
@@ -222,7 +226,16 @@ class _Trial:
         if batch is not None:
             batch = jax.tree.map(lambda leaf, simulated: self._batch(slots, leaf, simulated), batch, self._simulated)
         positions = _like(positions.astype(np.int32), draws.positions)
-        return Draws(positions, _like(noise, draws.noise), _like(eta, draws.eta), batch)
+        return Draws(positions, noise, _like(eta, draws.eta), batch)
+
+    def _first_step(self, normals: np.ndarray) -> jax.Array:
+        """Noise of a chunk whose first step has these; put together on the device, for a network has many steps."""
+        model = self._draws.noise
+        if not model.committed:
+            return _padded(jnp.asarray(normals), model.shape)
+        noise = np.zeros(model.shape)
+        noise[..., 0, : self._size] = normals
+        return _like(noise, model)
 
     def _batch(self, slots: _Slots, leaf: jax.Array, simulated: np.ndarray) -> jax.Array:
         """What a feed would have read: a device's own records after each other, then any."""
@@ -259,6 +272,11 @@ def _simulated(structure: Any, few: bool) -> Any:
 
     parts += [jax.tree.map(lambda leaf, k=scale: scaled(leaf, k), parts[0]) for scale in _SCALES]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[::3] if few else parts))
+
+
+@partial(jax.jit, static_argnums=1)
+def _padded(first: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jnp.zeros(shape, first.dtype).at[..., 0, : first.shape[-1]].set(first)
 
 
 def _like(array: Any, model: jax.Array) -> jax.Array:

@@ -31,6 +31,10 @@ from dpvi.train.draws import Draws
 from dpvi.train.feed import Feed
 from dpvi.train.passes import ClippedSum, InMemory, LaterPass, ReadAhead, noiseless_sum
 
+_ACCELERATOR_PART = int(
+    os.environ.get("PART", "256")
+)  # slots; fewer leave a graphics processor idle, more are filled up in vain
+
 
 class State(NamedTuple):
     """What the optimiser carries from step to step; a function of released quantities only."""
@@ -87,6 +91,17 @@ class Algorithm:
         size = self.slots if self.microbatch_size is None else min(self.microbatch_size, self.slots)
         release_size = self.estimator.release_size(self.family, self.model.dimension)
         return not uses_ghost_clipping(self.estimator, release_size, size)
+
+    @property
+    def part_size(self) -> tuple[int | None, bool]:
+        """Slots that are worked on at a time, and whether a smaller batch is filled up to as many.
+
+        An accelerator chooses its algorithms by the number of rows, and what a record adds follows in its last digits.
+        So that number must not follow from the number of records, unless this one is public.
+        """
+        if self.microbatch_size is not None or self.plan.num_records is not None or jax.default_backend() == "cpu":
+            return self.microbatch_size, False
+        return _ACCELERATOR_PART, True
 
     @property
     def bits(self) -> int:
@@ -165,12 +180,13 @@ def clipped_sum(
     can say of which term: those are clipped without being formed.
     """
     model, family, estimator, layers = algorithm.model, algorithm.family, algorithm.estimator, algorithm.layers
-    size = algorithm.microbatch_size
+    size, fill_up = algorithm.part_size
     bound = algorithm.plan.clip_norm if clip_norm is None else clip_norm
     if not algorithm.forms_releases:
         assert isinstance(estimator, TermEstimator)
         point, term = estimator.per_record_term(model, family, xi, eta, queries)
-        return partial(clipped_gradient_sum, term, point, clip_norm=bound, layers=layers, microbatch_size=size)
+        options: Any = {"layers": layers, "microbatch_size": size, "fill_up": fill_up}
+        return partial(clipped_gradient_sum, term, point, clip_norm=bound, **options)
     release = partial(estimator.release, model, family, xi, eta, queries)
 
     def formed(batch: Any, included: jax.Array) -> Clipped:
@@ -178,7 +194,7 @@ def clipped_sum(
 
     # compiled by itself, so that other passes, microbatches and devices compute what a record adds by the same digits
     apart = compiled_apart(formed)
-    return apart if size is None else partial(in_microbatches, apart, microbatch_size=size)
+    return apart if size is None else partial(in_microbatches, apart, microbatch_size=size, fill_up=fill_up)
 
 
 def clip_norms_of(algorithm: Algorithm, clip_norm: jax.Array | None) -> Any:

@@ -50,6 +50,7 @@ def clipped_gradient_sum(
     *,
     layers: Layers | None = None,
     microbatch_size: int | None = None,
+    fill_up: bool = False,
 ) -> Clipped:
     """Sum over included records of the clipped gradient of ``term``, in the layout of ``ravel_pytree(params)``.
 
@@ -69,8 +70,9 @@ def clipped_gradient_sum(
         C, a number or a scalar array that reads no record. Not used where ``layers`` carry their own.
     layers
         Clip every layer to a norm of its own; see :class:`dpvi.core.clipping.PerLayer` for what that costs.
-    microbatch_size
-        Most slots to work on at a time, rounded up to a multiple of 64. Changes time and memory, nothing else.
+    microbatch_size, fill_up
+        Slots to work on at a time, rounded up to a multiple of 64, and whether a smaller batch is filled up; see
+        :func:`~dpvi.gradients.ghost.microbatch.in_microbatches`.
 
     Returns
     -------
@@ -120,7 +122,7 @@ def clipped_gradient_sum(
         parts = list(parts_of(analysis, taps, data, present.size, vector.dtype))
         return _clip_and_add(parts, [int(labels[part.positions[0]]) for part in parts], clip_norms, present, vector)
 
-    return in_microbatches(compiled_apart(part_sum), records, included, microbatch_size)
+    return in_microbatches(compiled_apart(part_sum), records, included, microbatch_size, fill_up)
 
 
 def _check_precision(dtype: Any) -> None:

@@ -1,4 +1,4 @@
-"""A batch cut into equal parts, one after the other: less memory, the same sum."""
+"""A batch cut into parts of one size, one after the other: less memory, the same sum."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def in_microbatches(
     records: Any,
     included: jax.Array,
     microbatch_size: int | None = None,
+    fill_up: bool = False,
 ) -> Clipped:
-    """Add ``part_sum(records, included)`` over parts of at most ``microbatch_size`` slots.
+    """Add ``part_sum(records, included)`` over parts of ``microbatch_size`` slots.
 
     Parameters
     ----------
@@ -31,29 +32,34 @@ def in_microbatches(
         Arrays with a leading axis of slots. The last part is filled up with excluded slots.
     microbatch_size
         A multiple of 64; ``None`` for parts of up to 2,048 slots.
+    fill_up
+        Fill up a batch that is smaller than a part, too, so that the size of a part tells nothing of the batch.
 
     Guarantees
     ----------
     A record is clipped in its part as it would be in the batch, and sums are exact, so that ``microbatch_size`` changes
-    no bit of what is released.
+    nothing of what is released where the compiler computes what a record adds by the same digits.
     """
-    microbatch_size = checked_microbatch_size(microbatch_size)
     slots = included.shape[0]
-    size = min(microbatch_size or LARGEST, LARGEST)
-    if slots <= size:
+    size = min(checked_microbatch_size(microbatch_size) or LARGEST, LARGEST)
+    if slots == size or (slots < size and not fill_up):
         return part_sum(records, included)
     count = -(-slots // size)
-    size = whole_tiles(-(-slots // count))  # equal parts, so that few slots are filled up
     order = jnp.arange(count * size).reshape(count, size)
 
     def part(index: jax.Array) -> Clipped:
         batch = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), records)
         return part_sum(batch, included.at[index].get(mode="fill", fill_value=False))
 
+    if count == 1:
+        return part(order[0])
+    with jax.enable_x64(True):
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part, order[0]))
+
     def another(total: Clipped, index: jax.Array) -> tuple[Clipped, None]:
         return total.plus(part(index)), None
 
-    return jax.lax.scan(another, part(order[0]), order[1:])[0]
+    return jax.lax.scan(another, nothing, order)[0]
 
 
 def checked_microbatch_size(microbatch_size: int | None) -> int | None:

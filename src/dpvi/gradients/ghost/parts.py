@@ -42,7 +42,7 @@ class Part(NamedTuple):
             )
         if scale is None:
             return plain_sum(self.gradient, present)
-        return exact_sum(jnp.trunc(self.gradient * (scale * 2.0**BITS)[:, None]), present)
+        return exact_sum(self.gradient * (scale * 2.0**BITS)[:, None], present, BITS)
 
 
 def parts_of(analysis: Analysis, taps: Taps, data: Sequence[jax.Array], count: int, dtype: Any) -> Iterator[Part]:
