@@ -18,17 +18,20 @@ import numpy as np
 from jax.core import Tracer
 
 from dpvi.core.plan import Plan
-from dpvi.data.records import as_records, structure_of
+from dpvi.data.records import as_records, filled_up, structure_of
+from dpvi.data.sampling import whole_tiles
+from dpvi.data.sharding import Records
 from dpvi.fitting import make_result, run_within_memory, start
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
 from dpvi.preparation import prepare
 from dpvi.svi_arguments import as_optax, bound, estimator_of, seed_of
-from dpvi.train.draws import compiled_draws, later_pass
+from dpvi.train.chunk import Layout, make_chunk
+from dpvi.train.draws import compiled_draws
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
-from dpvi.train.step import Algorithm, State, private_step, sizes_of
+from dpvi.train.step import Algorithm, State, noise_of, sizes_of
 
 
 class DPSVIState(NamedTuple):
@@ -73,7 +76,7 @@ class DPSVIRunResult(NamedTuple):
 
 class _Prepared(NamedTuple):
     algorithm: Algorithm
-    records: Any
+    records: Records
     streams: Streams
     seed: int | None
 
@@ -200,12 +203,14 @@ class DPSVI:
                 "records. Go on from the state that the last update returned."
             )
         records, num_records = as_records(bound(self._model, self._guide, args, kwargs)[0])
-        same = structure_of(records) == structure_of(ready.records)
+        same = structure_of(records) == structure_of(ready.records.rows)
         if num_records != ready.algorithm.sampler.num_records or not same:
             raise ValueError(
                 "update must be given all records, in the same arrays as init; it draws its batches from them itself."
             )
         self._begun, self._next_step = True, state.step + 1
+        rows = jax.tree.map(lambda leaf: filled_up(leaf, whole_tiles(num_records)), records)
+        records = ready.records._replace(rows=rows)
         after = self._compiled()(records, State(state.xi, state.optimizer_state, state.clip_norm), state.step)
         return DPSVIState(after.xi, after.optimizer, state.step + 1, after.clip_norm)
 
@@ -229,7 +234,7 @@ class DPSVI:
         run = Run(ready.algorithm)
         remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
         trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
-        result = make_result(ready.algorithm, trace, structure_of(ready.records), ready.seed)
+        result = make_result(ready.algorithm, trace, structure_of(ready.records.rows), ready.seed)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)
 
@@ -286,15 +291,12 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
     eta_shape = (algorithm.estimator.num_draws, sizes.base)
     draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, dtype)
 
-    @jax.jit
-    def take(records: Any, state: State, draws: Any, sampling: jax.Array, step: jax.Array) -> State:
-        drawn = jax.tree.map(lambda leaf: leaf[0], draws)
-        more = partial(later_pass, algorithm.sampler, sampling, step)
-        return private_step(algorithm, records, state, drawn, more, None)[0]
+    layout = Layout(num_steps=1, chunk_length=1, window_length=1, block_length=1)
+    program, noise = jax.jit(make_chunk(algorithm, layout, careful=True)), noise_of(algorithm)
 
-    def one(records: Any, state: State, step: int) -> State:
+    def one(records: Records, state: State, step: int) -> State:
         with jax.enable_x64(True):
             draws, _ = draw(run_streams, np.arange(step, step + 1, dtype=np.uint32))
-        return take(records, state, draws, run_streams.sampling, jnp.asarray(step, jnp.uint32))
+        return program(state, records, run_streams, draws, noise, step, None, 0, 1).state
 
     return one

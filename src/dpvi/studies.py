@@ -18,7 +18,9 @@ from tqdm.auto import tqdm
 from dpvi.core import validation
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
-from dpvi.data.records import as_records, structure_of
+from dpvi.data.records import as_records, filled_up, structure_of
+from dpvi.data.sampling import whole_tiles
+from dpvi.data.sharding import Records
 from dpvi.families import Family, MeanField
 from dpvi.fitting import histograms_of, make_result, run_within_memory, start
 from dpvi.gradients import Aligned, Estimator
@@ -121,11 +123,13 @@ def fit_many(
         )
         size = _checked_size(group_size, len(members), directory is not None)
         mesh, lanes = lane_mesh(devices, size)
-        if same_data and mesh is not None:  # once, and not for every group
-            chosen = chosen._replace(records=share(mesh, chosen.records))
+        shared = None
+        if same_data:  # once, and not for every group
+            shared = chosen.filled_up(ready.algorithm.sampler.num_records)
+            shared = shared if mesh is None else share(mesh, shared)
         driven = ready.scores is not None
         run = Run(ready.algorithm, lanes=len(lanes), mesh=mesh, driven=driven, same_records=same_data)
-        study = _Study(ready, run, len(lanes), mesh, chosen, initial_location, covariate_law, together)
+        study = _Study(ready, run, len(lanes), mesh, chosen, shared, initial_location, covariate_law, together)
         folder = None
         if directory is not None:
             path = Path(directory)
@@ -144,6 +148,12 @@ class _Fits(NamedTuple):
 
     def records_of(self, number: int) -> Any:
         return self.records if self.same_data else jax.tree.map(lambda leaf: leaf[number], self.records)
+
+    def filled_up(self, num_records: int) -> Records:
+        """As a program reads them."""
+        axis, size = int(not self.same_data), whole_tiles(num_records)
+        rows = jax.tree.map(lambda leaf: filled_up(leaf, size, axis), self.records)
+        return Records(rows, jnp.asarray((0, num_records), jnp.int32))
 
     @property
     def structure(self) -> Any:
@@ -170,6 +180,7 @@ class _Study(NamedTuple):
     num_lanes: int  # of every group
     mesh: Mesh | None
     fits: _Fits
+    shared: Records | None  # of all fits, where they read the same
     initial_location: Any
     covariate_law: CovariateLaw | None
     together: str | None  # what all fits of the same records spend
@@ -183,16 +194,19 @@ class _Study(NamedTuple):
         """What a file does not hold of a result."""
         return {"family": self.algorithm.family, "model": self.algorithm.model, "scores": self.ready.scores}
 
-    def arguments(self, lanes: Sequence[int]) -> tuple[Any, Streams, State]:
+    def arguments(self, lanes: Sequence[int]) -> tuple[Records, Streams, State]:
         """Records, streams and first states of some fits, where they run."""
         chosen, mesh = self.fits.chosen(lanes), self.mesh
         by_lane = [streams(key) for key in chosen.keys]
         locations = [start(self.algorithm, self.initial_location, of_lane) for of_lane in by_lane]
         state = jax.vmap(self.algorithm.initial)(jnp.asarray(np.stack(locations)))
         of_lanes = Streams(*map(_stacked_keys, zip(*by_lane, strict=True)))
-        if mesh is None or not chosen.same_data:
-            return spread_lanes(mesh, (chosen.records, of_lanes, state))
-        return chosen.records, *spread_lanes(mesh, (of_lanes, state))
+        if self.shared is not None:
+            return self.shared, *spread_lanes(mesh, (of_lanes, state))
+        rows, bounds = chosen.filled_up(self.algorithm.sampler.num_records)
+        bounds = bounds if mesh is None else share(mesh, bounds)
+        rows, of_lanes, state = spread_lanes(mesh, (rows, of_lanes, state))
+        return Records(rows, bounds), of_lanes, state
 
     def fit(self, members: Sequence[int], bar: tqdm) -> list[Result]:
         """Results of the fits ``members``; copies of the last one fill up the lanes."""

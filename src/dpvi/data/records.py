@@ -43,6 +43,16 @@ def as_records(data: Any) -> tuple[Any, int]:
     return records, int(jax.tree.leaves(records)[0].shape[0])
 
 
+def filled_up(rows: Any, size: int, axis: int = 0) -> Any:
+    """An array of NumPy or JAX with copies of its last row behind it, so that there are ``size`` along ``axis``."""
+    missing = size - rows.shape[axis]
+    if missing == 0:
+        return rows
+    library = jnp if isinstance(rows, jax.Array) else np
+    last = library.take(rows, np.array([-1]), axis=axis)
+    return library.concatenate([rows, library.repeat(last, missing, axis=axis)], axis=axis)
+
+
 def as_host_records(data: Any) -> tuple[Any, int]:
     """As :func:`as_records`, with NumPy leaves: for records that go to several devices."""
     records = with_dtypes(as_arrays(data), structure_of(data))

@@ -13,6 +13,9 @@ two are open in one step. The larger the tables the more often a draw is open, s
 
 A pass has a fixed physical size, so that one compiled program serves every step. A draw that needs more takes
 another pass; nothing is truncated, and nothing depends on the order of the records.
+
+A batch has a multiple of 64 slots, those beyond the physical size always empty: compilers compute the last few rows of
+a product by other instructions, which round otherwise, and what a record adds must not depend on its slot.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 
 WORDS_PER_GAP = 2
+TILE = 64  # slots come in multiples of it
+MAX_SLOTS = 2**22  # so that float64 holds the exact sum of a pass (mechanism/gaussian.py)
 MAX_RECORDS = 2**30  # positions are int32 and must not overflow when a gap is added to one
 _WEIGHT_BITS = 64
 _PRECISION = 256  # bits of the fixed-point arithmetic behind the weights
@@ -57,6 +62,11 @@ class PoissonSampler(NamedTuple):
     low: AliasTable
     high: AliasTable
     certain: bool  # sampling rate 1: every record, no randomness needed
+
+    @property
+    def slots(self) -> int:
+        """Slots of a pass: those that may hold a record, and empty ones."""
+        return whole_tiles(self.physical_size)
 
     @property
     def takes_all(self) -> bool:
@@ -113,10 +123,15 @@ def poisson_sampler(num_records: int, sampling_rate: float, max_physical_size: i
     )
 
 
+def whole_tiles(size: int) -> int:
+    """``size``, rounded up to a multiple of :data:`TILE`."""
+    return -(-size // TILE) * TILE
+
+
 def pass_size(num_records: int, sampling_rate: float, max_size: int | None = None) -> int:
-    """Slots of a pass: four standard deviations of the batch size above its mean, at most ``max_size``."""
+    """Records of a pass: four standard deviations of the batch size above its mean, at most ``max_size``."""
     expected = sampling_rate * num_records
-    size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
+    size = min(num_records, math.ceil(expected + 4 * math.sqrt(expected)) + 1, MAX_SLOTS)
     return size if max_size is None else max(1, min(size, max_size))
 
 
@@ -250,16 +265,24 @@ def _by_gap(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
 def positions(sampler: PoissonSampler, words: Words, start: jax.Array) -> jax.Array:
     """The next ``physical_size`` sampled positions at or after ``start``, increasing; those ≥ num_records are void.
 
-    ``words`` gives arrays of shape (words_per_pass, ...), the result is (physical_size, ...). The draw is complete
-    when the last position is at least ``num_records - 1``; otherwise another pass starts at the last position plus one.
+    ``words`` gives arrays of shape (words_per_pass, ...), the result is (slots, ...), void where slots stay empty. The
+    draw is complete when :func:`last_drawn` is at least ``num_records - 1``; otherwise another pass starts behind it.
     """
     end = np.int32(sampler.num_records)
     if sampler.certain:
         shape = jax.eval_shape(lambda: words(False)).shape[1:]
         every = jnp.arange(sampler.physical_size, dtype=jnp.int32).reshape(-1, *[1] * len(shape))
-        return jnp.minimum(start + jnp.broadcast_to(every, (sampler.physical_size, *shape)), end)
-    strides = jnp.minimum(gaps(sampler, words) + 1, end + 1)
-    return jnp.minimum(start + _saturating_sums(strides, sampler.num_records + 1) - 1, end)
+        found = jnp.minimum(start + jnp.broadcast_to(every, (sampler.physical_size, *shape)), end)
+    else:
+        strides = jnp.minimum(gaps(sampler, words) + 1, end + 1)
+        found = jnp.minimum(start + _saturating_sums(strides, sampler.num_records + 1) - 1, end)
+    empty = [(0, sampler.slots - sampler.physical_size), *[(0, 0)] * (found.ndim - 1)]
+    return jnp.pad(found, empty, constant_values=end)
+
+
+def last_drawn(sampler: PoissonSampler, found: jax.Array) -> jax.Array:
+    """The last of the positions that a pass drew, without the slots that stay empty."""
+    return found[sampler.physical_size - 1]
 
 
 def _saturating_sums(strides: jax.Array, cap: int) -> jax.Array:

@@ -17,7 +17,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dpvi.data.sampling import PoissonSampler, pass_size
+from dpvi.data.records import filled_up
+from dpvi.data.sampling import PoissonSampler, pass_size, whole_tiles
 
 AXIS = "records"  # the mesh axis that records are spread over
 
@@ -29,8 +30,20 @@ class Shards(NamedTuple):
     slots: int  # physical size of a device's pass
 
     @property
-    def longest(self) -> int:
-        return max(np.diff(self.bounds).tolist())
+    def rows(self) -> int:
+        """Rows of every shard on its device, where they are filled up to the same number."""
+        return whole_tiles(max(np.diff(self.bounds).tolist()))
+
+
+class Records(NamedTuple):
+    """The records of a run as its program reads them. Both are arguments of the program: it knows neither values nor N.
+
+    Rows are filled up to whole tiles with copies of the last one, which nobody counts: a made-up row might not be
+    finite where every real one is.
+    """
+
+    rows: Any  # pytree of arrays, on several devices each with its own shard; None where a feed reads them
+    bounds: jax.Array  # (shards + 1,) int32, as those of `Shards`; 0 and N on one device
 
 
 class Window(NamedTuple):
@@ -57,10 +70,11 @@ def make_shards(lengths: Sequence[int], sampler: PoissonSampler, sampling_rate: 
     bounds = (0, *np.cumsum(lengths).tolist())
     longest = max(lengths)
     if sampler.takes_all:  # nothing is drawn, and a device takes its shard as it is
-        return Shards(bounds, longest)
+        return Shards(bounds, whole_tiles(longest))
     # where a batch takes several passes, a shard has its share of each
     share = sampler.physical_size / sampler.num_records
-    return Shards(bounds, min(pass_size(longest, sampling_rate), pass_size(longest, min(share, 1.0))))
+    most = min(pass_size(longest, sampling_rate), pass_size(longest, min(share, 1.0)))
+    return Shards(bounds, whole_tiles(most))
 
 
 def even_lengths(num_records: int, num_shards: int) -> list[int]:
@@ -76,34 +90,30 @@ def even_lengths(num_records: int, num_shards: int) -> list[int]:
     return [num_records // num_shards + (shard < num_records % num_shards) for shard in range(num_shards)]
 
 
-def own_window(shards: Shards, positions: jax.Array, number: jax.Array | int) -> Window:
+def own_window(bounds: jax.Array, slots: int, positions: jax.Array, number: jax.Array | int) -> Window:
     """The ``number``-th window over this device's own among ``positions``; inside ``shard_map`` only.
 
     Parameters
     ----------
+    bounds, slots
+        Of :class:`Records` and :class:`Shards`.
     positions
         Of one pass over all records, (n,), increasing; void ones lie past the last record.
     number
         0 for the first ``slots`` of them, 1 for the next, …
     """
-    start, stop = _own(shards)
-    void = jnp.full(shards.slots, shards.bounds[-1], positions.dtype)
-    begin = jnp.searchsorted(positions, start).astype(jnp.int32) + number * shards.slots
+    start, stop = own_bounds(bounds)
+    void = jnp.broadcast_to(bounds[-1], slots)
+    begin = jnp.searchsorted(positions, start).astype(jnp.int32) + number * slots
     # a slice that begins past the positions is moved back to where the void ones begin
-    mine = jax.lax.dynamic_slice(jnp.concatenate([positions, void]), (begin,), (shards.slots,))
+    mine = jax.lax.dynamic_slice(jnp.concatenate([positions, void]), (begin,), (slots,))
     return Window(jnp.clip(mine, start, stop - 1) - start, (mine >= start) & (mine < stop), start)
 
 
-def num_windows(shards: Shards, positions: jax.Array) -> jax.Array:
+def num_windows(bounds: jax.Array, slots: int, positions: jax.Array) -> jax.Array:
     """How many windows hold all of this device's own positions; inside ``shard_map`` only."""
-    ends = jnp.searchsorted(positions, jnp.stack(_own(shards)))
-    return -(-(ends[1] - ends[0]) // shards.slots)
-
-
-def whole_shard(shards: Shards) -> jax.Array:
-    """Which rows of this device's padded shard hold a record; inside ``shard_map`` only."""
-    start, stop = _own(shards)
-    return jnp.arange(shards.longest, dtype=jnp.int32) < stop - start
+    ends = jnp.searchsorted(positions, jnp.stack(own_bounds(bounds)))
+    return -(-(ends[1] - ends[0]) // slots)
 
 
 def one_window_is_enough(shards: Shards, positions: jax.Array) -> jax.Array:
@@ -114,9 +124,8 @@ def one_window_is_enough(shards: Shards, positions: jax.Array) -> jax.Array:
     return jnp.max(jnp.diff(below, axis=1)) <= shards.slots
 
 
-def _own(shards: Shards) -> tuple[jax.Array, jax.Array]:
+def own_bounds(bounds: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The first and last row (exclusive) of this device's shard, in the numbering of all records."""
-    bounds = jnp.asarray(shards.bounds, jnp.int32)
     shard = jax.lax.axis_index(AXIS)
     return bounds[shard], bounds[shard + 1]
 
@@ -141,22 +150,19 @@ def place_rows(mesh: Mesh, shards: Shards, leaves: Any) -> Any:
 
     Returns
     -------
-    The same pytree of global arrays. Shards shorter than the longest are filled up with copies of their last row, which
-    nobody counts: a made-up row might not be finite where every real one is.
+    The same pytree of global arrays, every shard with as many rows.
     """
     sharding = NamedSharding(mesh, P(AXIS))
     numbered = list(enumerate(mesh.devices.flat))
     own = [(shard, device) for shard, device in numbered if device.process_index == jax.process_index()]
     first = shards.bounds[own[0][0]]
-    longest = shards.longest
 
     def place(leaf: np.ndarray) -> jax.Array:
         parts = []
         for shard, device in own:
             rows = leaf[shards.bounds[shard] - first : shards.bounds[shard + 1] - first]
-            filled = np.concatenate([rows, np.repeat(rows[-1:], longest - len(rows), axis=0)])
-            parts.append(jax.device_put(filled, device))
-        shape = (longest * len(numbered), *leaf.shape[1:])
+            parts.append(jax.device_put(filled_up(rows, shards.rows), device))
+        shape = (shards.rows * len(numbered), *leaf.shape[1:])
         return jax.make_array_from_single_device_arrays(shape, sharding, parts)
 
     return jax.tree.map(place, leaves)

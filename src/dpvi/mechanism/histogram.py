@@ -11,6 +11,7 @@ import numpy as np
 
 from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
 from dpvi.core.plan import GaussianRelease
+from dpvi.mechanism.gaussian import noisy_counts
 from dpvi.mechanism.normals import normals_from_words
 from dpvi.mechanism.rng import step_words
 
@@ -22,7 +23,7 @@ def noisy_histograms(
     stream: jax.Array,
     over_all: Callable[[Callable[[], np.ndarray]], np.ndarray] = lambda count: count(),
 ) -> np.ndarray:
-    """Counts of every bin of every column plus Gaussian noise, one column after the other, float64.
+    """Counts of every bin of every column plus Gaussian noise: whole numbers, one column after the other, float64.
 
     Parameters
     ----------
@@ -41,19 +42,20 @@ def noisy_histograms(
     Guarantees
     ----------
     A record counts once in each of k columns, or not where its value is not a number, so adding or removing one moves
-    the counts by a vector of norm at most √k. Counts are whole numbers below 2⁵³: their sums do not round.
+    the counts by a vector of norm at most √k. Counts and what is released are whole numbers
+    (:func:`~dpvi.mechanism.gaussian.noisy_counts`): no digit shows what noise was added to.
     """
     counts = over_all(lambda: np.sum([_counts(columns, leaves) for leaves in blocks], axis=0))
     with jax.enable_x64(True):
         words = step_words(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
         noise = np.asarray(normals_from_words(words))[:, 0]
-    return counts + release.noise_scale * noise
+    return noisy_counts(counts, noise, release.noise_scale)
 
 
 def _counts(columns: Sequence[Column], leaves: Sequence[Any]) -> np.ndarray:
     num_records = len(leaves[0])
     if not any(column.bins for column in columns):
-        return np.array([float(num_records)])
+        return np.array([num_records], np.int64)
     matrix = np.concatenate([np.asarray(leaf).reshape(num_records, -1) for leaf in leaves], axis=1)
     counts, first = [], 0
     for column in columns:
@@ -62,7 +64,7 @@ def _counts(columns: Sequence[Column], leaves: Sequence[Any]) -> np.ndarray:
         if column.bins:
             counts.append(np.bincount(_bin(column, values[known]), minlength=column.bins))
         first += column.width
-    return np.concatenate(counts).astype(np.float64)
+    return np.concatenate(counts).astype(np.int64)
 
 
 def _bin(column: Column, values: np.ndarray) -> np.ndarray:

@@ -1,9 +1,7 @@
 """Adaptive quantile clipping: what a record adds to the count of unclipped records, and how the clip norm follows it.
 
 Settings and accounting are in :mod:`dpvi.core.clipping`. A record adds ½ where its norm is well below the clip norm, −½
-where it is well above, and something between within a tenth of it. A jump from ½ to −½ would be wrong in floating
-point: when a record leaves, the others move up a slot, where norms may round to another last digit, and all records
-with one norm, of which data with categories have many, could jump at once.
+where it is well above, and something between within a tenth of it.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import jax.numpy as jnp
 
 from dpvi.core.clipping import QuantileClipping
 
+UNCLIPPED_BOUND = 0.5  # what a record adds to the count, at most
 _RAMP = 0.2  # from nine tenths of the clip norm to eleven
 _LOWEST, _HIGHEST = 1e-20, 1e20  # the clip norms a plan may have
 
@@ -23,9 +22,9 @@ def unclipped(ratio: jax.Array) -> jax.Array:
     Guarantees
     ----------
     Never beyond ±½, so adding or removing a record changes the count by at most ½; a broken record, whose ratio is 0,
-    adds −½. A relative error e of the norm moves it by at most 6e.
+    adds −½.
     """
-    return jnp.clip((1 - 1 / ratio) / _RAMP, -0.5, 0.5)
+    return jnp.clip((1 - 1 / ratio) / _RAMP, -UNCLIPPED_BOUND, UNCLIPPED_BOUND)
 
 
 def next_clip_norm(clipping: QuantileClipping, clip_norm: jax.Array, noisy_count: jax.Array) -> jax.Array:

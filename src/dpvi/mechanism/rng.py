@@ -93,36 +93,36 @@ def normals_drawn(size: int) -> int:
     return size if size <= NORMALS_PER_PART else -(-size // NORMALS_PER_PART) * NORMALS_PER_PART
 
 
-def step_normals(stream: jax.Array, steps: jax.Array, size: int, dtype: jnp.dtype) -> jax.Array:
+def step_normals(stream: jax.Array, steps: jax.Array, size: int) -> jax.Array:
     """``size`` standard normals or more for each of ``steps``: (..., len(steps), ·), the axes of ``stream`` in front.
 
-    A few normals come from the words of one message, many from messages of :data:`NORMALS_PER_PART` normals each,
-    numbered as parts of the step. The last part is given whole: to cut it off would copy all of them. Needs 64-bit
-    mode.
+    They are float64, and stay so until they have met a sum. A few normals come from the words of one message, many from
+    messages of :data:`NORMALS_PER_PART` normals each, numbered as parts of the step. The last part is given whole: to
+    cut it off would copy all of them. Needs 64-bit mode.
     """
     if size <= NORMALS_PER_PART:
-        return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)).astype(dtype), 0, -1)
+        return jnp.moveaxis(normals_from_words(step_words(stream, steps, 2 * size)), 0, -1)
     parts = jnp.arange(-(-size // NORMALS_PER_PART), dtype=jnp.uint32)
     shape = (*stream.shape, steps.shape[0], parts.shape[0])
     keys = jnp.broadcast_to(jax.random.key_data(stream)[..., None, None, :], (*shape, KEY_WORDS)).reshape(-1, KEY_WORDS)
     messages = jnp.broadcast_to(steps.astype(jnp.uint32)[:, None], shape).reshape(-1)
     draw = _one_by_one if jax.default_backend() == "cpu" else _all_at_once
-    drawn = draw(keys, messages, jnp.broadcast_to(parts, shape).reshape(-1), dtype)
+    drawn = draw(keys, messages, jnp.broadcast_to(parts, shape).reshape(-1))
     return drawn.reshape(*shape[:-1], -1)
 
 
-def _one_by_one(keys: jax.Array, messages: jax.Array, parts: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def _one_by_one(keys: jax.Array, messages: jax.Array, parts: jax.Array) -> jax.Array:
     """Normals of each part, (messages, NORMALS_PER_PART): a processor is several times as fast on cached words."""
 
     def one(row: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         key, message, part = row
         words = chacha20_messages(key, message[None], 2 * NORMALS_PER_PART, part)
-        return normals_from_words(words[:, 0]).astype(dtype)
+        return normals_from_words(words[:, 0])
 
     return jax.lax.map(one, (keys, messages, parts))
 
 
-def _all_at_once(keys: jax.Array, messages: jax.Array, parts: jax.Array, dtype: jnp.dtype) -> jax.Array:
+def _all_at_once(keys: jax.Array, messages: jax.Array, parts: jax.Array) -> jax.Array:
     """The same, in the order in which words lie in memory, for accelerators."""
     words = chacha20_long_messages(keys, messages, parts, 2 * NORMALS_PER_PART)
-    return normals_from_words(words, axis=1).astype(dtype)
+    return normals_from_words(words, axis=1)

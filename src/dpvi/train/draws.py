@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dpvi.core.compiling import plain_fusions
-from dpvi.data.sampling import PoissonSampler, Words, is_complete, positions
+from dpvi.data.sampling import PoissonSampler, Words, is_complete, last_drawn, positions
 from dpvi.data.sharding import Shards, one_window_is_enough
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, step_normals, step_words
 from dpvi.train.lanes import in_parts
@@ -28,7 +28,7 @@ class Draws(NamedTuple):
     """What one step draws; for a chunk, with a leading axis of steps, and before that one of lanes if there are any."""
 
     positions: jax.Array  # (slots,) int32: sampled records of the first pass; empty where all records are taken
-    noise: jax.Array  # (r,) or more: standard normals for the mechanism; the next is for a count, others are not used
+    noise: jax.Array  # (r,) or more, float64: standard normals for the mechanism; the next is for a count
     eta: jax.Array  # (K, base): standard normals for the variational draw
     batch: Any = None  # (slots, …): the records at `positions`, where they were put together before the step
 
@@ -44,7 +44,7 @@ def make_draws(
 
     def draw(streams: Streams, steps: jax.Array) -> tuple[Draws, jax.Array]:
         sampled, complete = _sampled(sampler, streams.sampling, steps, shards)
-        noise = _noise(streams.noise, steps, noise_size, dtype)
+        noise = _noise(streams.noise, steps, noise_size)
         return Draws(sampled, noise, _etas(streams.model, steps, eta_shape, dtype)), complete
 
     return draw
@@ -67,18 +67,18 @@ def _first_pass(
     sampler: PoissonSampler, stream: jax.Array, steps: jax.Array, shards: Shards | None = None
 ) -> tuple[jax.Array, jax.Array]:
     sampled = positions(sampler, _pass_words(sampler, stream, steps, 0), jnp.zeros((), jnp.int32))
-    complete = jnp.all(is_complete(sampler, sampled[-1]), axis=-1)
+    complete = jnp.all(is_complete(sampler, last_drawn(sampler, sampled)), axis=-1)
     if shards is not None:  # known of every device on each of them, so that all run the same program
         complete = complete & one_window_is_enough(shards, sampled)
     return jnp.moveaxis(sampled, 0, -1), complete
 
 
-def _noise(stream: jax.Array, steps: jax.Array, num_normals: int, dtype: jnp.dtype) -> jax.Array:
+def _noise(stream: jax.Array, steps: jax.Array, num_normals: int) -> jax.Array:
     """Standard normals for the mechanism, ([lanes,] steps, num_normals or more)."""
     if not stream.ndim:
-        return step_normals(stream, steps, num_normals, dtype)
+        return step_normals(stream, steps, num_normals)
     size = 4 * _WORD_BYTES * min(num_normals, NORMALS_PER_PART) * len(steps)
-    return in_parts(lambda part: step_normals(part, steps, num_normals, dtype), (stream,), size, _CACHE_BYTES)
+    return in_parts(lambda part: step_normals(part, steps, num_normals), (stream,), size, _CACHE_BYTES)
 
 
 def _etas(stream: jax.Array, steps: jax.Array, shape: tuple[int, int], dtype: jnp.dtype) -> jax.Array:
@@ -124,7 +124,7 @@ class CompiledDraws:
     def _calls(self, streams: Streams, steps: Any) -> list[tuple[Any, tuple[Any, ...]]]:
         return [
             (self.positions, (streams.sampling, steps)),
-            (_compiled_noise, (streams.noise, steps, self.noise_size, self.dtype)),
+            (_compiled_noise, (streams.noise, steps, self.noise_size)),
             (_compiled_etas, (streams.model, steps, self.eta_shape, self.dtype)),
         ]
 
@@ -148,7 +148,7 @@ def _compiled_positions(sampler: _Same) -> Callable[[jax.Array, Any], tuple[jax.
     return jax.jit(partial(_sampled, sampler.value), compiler_options=plain_fusions())  # the most there is to compile
 
 
-_compiled_noise = jax.jit(_noise, static_argnums=(2, 3))
+_compiled_noise = jax.jit(_noise, static_argnums=2)
 _compiled_etas = jax.jit(_etas, static_argnums=(2, 3))
 
 

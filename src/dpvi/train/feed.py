@@ -69,7 +69,7 @@ class Feed:
         self.source = source
         self.structure = structure
         self._mesh = mesh
-        self._shards = Shards((0, sampler.num_records), sampler.physical_size) if shards is None else shards
+        self._shards = Shards((0, sampler.num_records), sampler.slots) if shards is None else shards
         devices = [None] if mesh is None else list(mesh.devices.flat)
         here = jax.process_index()
         self._own = [(n, device) for n, device in enumerate(devices) if device is None or device.process_index == here]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,15 +18,16 @@ from tqdm.auto import tqdm
 from dpvi.core.driver import Directive, Driver, Released
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
+from dpvi.data.sharding import Records
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, normals_drawn
 from dpvi.train.ahead import Ahead
-from dpvi.train.chunk import Layout, Ran, make_chunk, make_layout, side_by_side
+from dpvi.train.chunk import Layout, Ran, StepBytes, make_chunk, make_layout, side_by_side
 from dpvi.train.draws import CompiledDraws, compiled_draws, make_draws
 from dpvi.train.hosts import from_first, ready_together
 from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
 from dpvi.train.recorder import Recorder, Sums
-from dpvi.train.step import Algorithm, Row, State, sizes_of
+from dpvi.train.step import Algorithm, Noise, Row, State, noise_of, sizes_of
 
 
 class Run:
@@ -52,13 +54,8 @@ class Run:
         self._driven = driven
         self.sizes = sizes = sizes_of(algorithm)
         self.dtype = jnp.zeros(()).dtype
-        slots = algorithm.sampler.physical_size
-        making = algorithm.sampler.words_per_pass + slots + sizes.base + 4 * min(sizes.release, NORMALS_PER_PART)
-        row_bytes = 4 * (2 * sizes.parameters + sizes.queries + sizes.release) * (lanes or 1)
-        read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
-        bytes_per_step = 4 * (making + normals_drawn(sizes.noise)) * (lanes or 1) + read
-        num_steps = algorithm.plan.num_steps
-        self.layout = make_layout(num_steps, bytes_per_step, sizes.parameters, 4 * making, row_bytes, keep_all=driven)
+        self.layout = make_layout(algorithm.plan.num_steps, self._step_bytes(), sizes.parameters, keep_all=driven)
+        self._noise = noise_of(algorithm)
         eta_shape = (algorithm.estimator.num_draws, sizes.base)
         drawn = (algorithm.sampler, sizes.noise, eta_shape, self.dtype)
         chunks = {careful: make_chunk(algorithm, self.layout, careful, lanes is None) for careful in (False, True)}
@@ -81,13 +78,16 @@ class Run:
         self._drawing = drawing  # what `_draw` computes, for whoever asks for its shapes
         self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
         self._whole = {careful: jax.jit(self._without_bounds(chunk)) for careful, chunk in chunks.items()}
-        self._must_be_careful = False
 
     def __call__(
-        self, records: Any, streams: Streams, state: State, driver: Driver | None = None, progress: bool | tqdm = False
+        self,
+        records: Records,
+        streams: Streams,
+        state: State,
+        driver: Driver | None = None,
+        progress: bool | tqdm = False,
     ) -> list[Trace]:
         """Take every step of the plan and return one trace per lane; ``progress`` may be a bar of several runs."""
-        self._must_be_careful = False  # what a run gives does not depend on those before it
         layout = self.layout
         assert driver is None or self._driven, "a run that leaves steps out cannot answer a driver"
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
@@ -95,7 +95,7 @@ class Run:
         if self.lanes is not None and isinstance(self._draw, CompiledDraws):  # a single run gains little for its memory
             self._compile(self._draw, records, streams, state, moving=driver is None)
         ahead = Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
-        state, streams = self._shared((state, streams))
+        state, streams, noise = self._shared((state, streams, self._noise))
         with (
             progress_bar(self.algorithm.plan, progress) if isinstance(progress, bool) else nullcontext(progress) as bar
         ):
@@ -105,10 +105,12 @@ class Run:
                 totals = None
                 pieces = _pieces(layout, step, stop)
                 counted = driver is None and self.mesh is None and not on_host()
-                for after, rows, piece in self._advance(state, records, streams, ahead, pieces, query, counted):
+                advance = partial(self._advance, records, streams, ahead, noise)
+                for after, rows, piece in advance(state, pieces, query, counted):
                     state = after
-                    summed = recorder.record(rows, *piece, moving=query is None)
-                    totals = _add(totals, summed) if driver and summed else None
+                    ends = piece.chunk * layout.chunk_length + piece.last == stop
+                    summed = recorder.record(rows, *piece, moving=query is None, ends=ends)
+                    totals = totals if summed is None else _add(totals, summed)
                     bar.update(piece.last - piece.first)
                 if driver and totals is not None:
                     released = self._released(stop, state, totals, stop - step)
@@ -120,51 +122,54 @@ class Run:
 
     def _advance(
         self,
-        state: State,
-        records: Any,
+        records: Records,
         streams: Streams,
         ahead: Ahead,
+        noise: Noise,
+        state: State,
         pieces: Iterable[Piece],
         query: jax.Array | None,
         counted: bool,
     ) -> Iterator[tuple[State, Row, Piece]]:
-        """Run piece after piece; each is handed out while the device already works on the next.
+        """Run piece after piece; each is handed out when it is done, while the device already works on the next.
 
         With ``counted``, whole chunks run as a loop of known length: an accelerator need not ask the host after every
         step whether to go on. Pieces of chunks need the other program, so it pays where nearly all chunks are whole.
-
-        The quick program leaves a non-finite row behind where it met a non-finite release. Nothing of that is kept: the
-        same steps are taken again, with the same randomness, by the careful program, as are all that follow. It is
-        looked for when the next piece is under way, so that the device need not wait.
         """
-        before: _Begun | None = None
+        before: tuple[Ran, Piece] | None = None
         for piece in pieces:
             draws, complete, batch = ahead[piece.chunk]
             draws = self._shared(draws)._replace(batch=batch)
             base = piece.chunk * self.layout.chunk_length
             whole = counted and piece.last - piece.first == self.layout.chunk_length
-            arguments = (records, streams, draws, base, query, *(() if whole else piece[1:]))
-            careful = self._must_be_careful or not np.all(np.asarray(complete))
-            begun = _begin(piece, self._whole if whole else self._chunks, state, arguments, careful)
+            program = (self._whole if whole else self._chunks)[not np.all(np.asarray(complete))]
+            ends = () if whole else piece[1:]
+            ran = program(state, records, streams, draws, noise, base, query, *ends)
             if before is not None:
-                settled = self._settled(before)
-                if settled is not before:  # what was begun after it began in the wrong place
-                    begun = begun.again(settled.ran.state)
-                yield self._handed_out(settled)
-            before, state = begun, begun.ran.state
+                yield self._handed_out(*before)
+            before, state = (ran, piece), ran.state
         if before is not None:
-            yield self._handed_out(self._settled(before))
+            yield self._handed_out(*before)
 
-    def _settled(self, begun: _Begun) -> _Begun:
-        """A piece whose rows are as they should be: the same one, or the same steps taken with care."""
-        if begun.careful or np.all(np.asarray(begun.ran.finite)):
-            return begun
-        self._must_be_careful = True
-        return begun.again(begun.state)
+    def _handed_out(self, ran: Ran, piece: Piece) -> tuple[State, Row, Piece]:
+        state, rows = ran
+        rows = rows if self._record_mesh is None else read_here(rows)
+        jax.block_until_ready(rows)  # else chunks without end would wait in line, each with its memory
+        return state, rows, piece
 
-    def _handed_out(self, begun: _Begun) -> tuple[State, Row, Piece]:
-        state, rows, _ = begun.ran
-        return state, rows if self._record_mesh is None else read_here(rows), begun.piece
+    def _step_bytes(self) -> StepBytes:
+        algorithm, sizes, lanes = self.algorithm, self.sizes, self.lanes or 1
+        making = sizes.base + 4 * min(sizes.release, NORMALS_PER_PART)
+        positions = algorithm.sampler.words_per_pass + algorithm.sampler.slots
+        public = 8 * normals_drawn(sizes.noise) + 4 * making
+        read = 0 if algorithm.feed is None else algorithm.feed.bytes_per_step
+        return StepBytes(
+            public=public * lanes,
+            drawn=(public + 4 * positions) * lanes + read,
+            public_randomness=4 * making,
+            randomness=4 * (making + positions),
+            row=4 * (2 * sizes.parameters + sizes.queries + sizes.release) * lanes,
+        )
 
     def _compile(self, draw: CompiledDraws, records: Any, streams: Streams, state: State, moving: bool) -> None:
         """Compile what the run will need, program beside program; one after the other takes longer.
@@ -191,7 +196,7 @@ class Run:
         with jax.enable_x64(True):
             steps = np.arange(self.layout.chunk_length, dtype=np.uint32)
             draws, _ = jax.eval_shape(self._drawing, streams, steps)
-        return self._chunks[careful].lower(state, records, streams, draws, 0, None, 0, 1)
+        return self._chunks[careful].lower(state, records, streams, draws, self._noise, 0, None, 0, 1)
 
     def _without_bounds(self, chunk: Callable[..., Ran]) -> Callable[..., Ran]:
         def whole(*arguments: Any) -> Ran:
@@ -288,31 +293,6 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
         last = min(layout.chunk_length, stop - chunk * layout.chunk_length)
         yield Piece(chunk, first, last)
         start = chunk * layout.chunk_length + last
-
-
-class _Begun(NamedTuple):
-    """A piece that runs, or has run."""
-
-    piece: Piece
-    programs: Mapping[bool, Callable[..., Ran]]  # quick and careful
-    state: State  # before it
-    arguments: tuple[Any, ...]
-    careful: bool
-    ran: Ran
-
-    def again(self, state: State) -> _Begun:
-        """The same piece from ``state``, with care."""
-        return _begin(self.piece, self.programs, state, self.arguments, careful=True)
-
-
-def _begin(
-    piece: Piece,
-    programs: Mapping[bool, Callable[..., Ran]],
-    state: State,
-    arguments: tuple[Any, ...],
-    careful: bool,
-) -> _Begun:
-    return _Begun(piece, programs, state, arguments, careful, programs[careful](state, *arguments))
 
 
 def progress_bar(plan: Plan, progress: bool, num_runs: int = 1) -> tqdm:

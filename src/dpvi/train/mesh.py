@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dpvi.data.sharding import AXIS
+from dpvi.data.sharding import AXIS, Records
 from dpvi.train.draws import Draws
 
 
@@ -25,8 +25,8 @@ def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
     """
     everywhere: Any = P()
     draws = Draws(everywhere, everywhere, everywhere, batch=P(None, AXIS))
-    # state, records, streams, draws, base, query, start, stop
-    inputs = (everywhere, P(AXIS), everywhere, draws, *[everywhere] * 4)
+    # state, records, streams, draws, noise, base, query, start, stop
+    inputs = (everywhere, Records(P(AXIS), everywhere), everywhere, draws, *[everywhere] * 5)
     # that the outputs agree follows from the collective; JAX cannot see it through a gather
     return jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=everywhere, check_vma=False)
 
@@ -43,9 +43,11 @@ def lanes_apart(chunk: Callable, draw: Callable, mesh: Mesh, same_records: bool 
     same_records
         Every device has a copy of the one set of records that all lanes read.
     """
-    own, everywhere = P(AXIS), P()
-    # state, records, streams, draws, base, query, start, stop
-    inputs = (own, everywhere if same_records else own, own, own, everywhere, own, everywhere, everywhere)
+    own: Any = P(AXIS)
+    everywhere: Any = P()
+    records = Records(everywhere if same_records else own, everywhere)
+    # state, records, streams, draws, noise, base, query, start, stop
+    inputs = (own, records, own, own, everywhere, everywhere, own, everywhere, everywhere)
     return (
         jax.shard_map(chunk, mesh=mesh, in_specs=inputs, out_specs=own, check_vma=False),
         jax.shard_map(draw, mesh=mesh, in_specs=(own, everywhere), out_specs=own, check_vma=False),

@@ -12,11 +12,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from dpvi.data.records import as_host_records, as_records, with_dtypes
-from dpvi.data.sharding import AXIS, even_lengths, mesh_of, place_rows
+from dpvi.data.records import as_host_records, as_records, filled_up, with_dtypes
+from dpvi.data.sampling import whole_tiles
+from dpvi.data.sharding import AXIS, Records, even_lengths, mesh_of, place_rows
 from dpvi.data.sources.base import RowSource, blocks, described
 from dpvi.train import hosts
 from dpvi.train.feed import Feed
+from dpvi.train.mesh import share
 from dpvi.train.shared_rows import refuse_shared
 from dpvi.train.step import Algorithm
 
@@ -32,18 +34,23 @@ class Rows(NamedTuple):
 class Placed(NamedTuple):
     """The records of a run, where its program reads them."""
 
-    records: Any  # pytree of device arrays, over a mesh global ones with padded shards; None where a feed reads them
-    own: Any  # this process's rows as they came, arrays or a source
+    records: Records
+    own: Any  # this process's rows, arrays that may be filled up, or a source
+    num_own: int
     mesh: Mesh | None
 
     @property
     def shapes(self) -> Any:
         """Shapes and dtypes of this process's records."""
-        return described(self.own)
+        if isinstance(self.own, RowSource):
+            return described(self.own)
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((self.num_own, *leaf.shape[1:]), leaf.dtype), self.own)
 
     def blocks(self) -> Iterable[Any]:
         """This process's records as pytrees of arrays, each record once: for what is counted on the host."""
-        return blocks(self.own) if isinstance(self.own, RowSource) else [self.own]
+        if isinstance(self.own, RowSource):
+            return blocks(self.own)
+        return [jax.tree.map(lambda leaf: np.asarray(leaf)[: self.num_own], self.own)]
 
 
 def bring_in(data: Any, devices: Sequence[Any] | None) -> Rows:
@@ -84,18 +91,21 @@ def place(rows: Rows, algorithm: Algorithm, structure: Any) -> tuple[Algorithm, 
 
     Speaks to no other process.
     """
-    held, _, mesh = rows
+    held, num_own, mesh = rows
+    bounds = jnp.asarray((0, num_own) if algorithm.shards is None else algorithm.shards.bounds, jnp.int32)
+    bounds = bounds if mesh is None else share(mesh, bounds)
     if isinstance(held, RowSource):
         if not algorithm.sampler.takes_all:
             feed = Feed(held, structure, algorithm.sampler, mesh, algorithm.shards)
-            return replace(algorithm, feed=feed), Placed(None, held, mesh)
+            return replace(algorithm, feed=feed), Placed(Records(None, bounds), held, num_own, mesh)
         loaded = held.take(np.arange(held.num_records))
         held.check_unchanged()  # nothing is read later, so no later look at the file would tell
         held = with_dtypes(loaded, structure)
         held = jax.tree.map(jnp.asarray, held) if mesh is None else held
     if mesh is None or algorithm.shards is None:
-        return algorithm, Placed(held, held, None)
-    return algorithm, Placed(place_rows(mesh, algorithm.shards, held), held, mesh)
+        held = jax.tree.map(lambda leaf: filled_up(leaf, whole_tiles(num_own)), held)
+        return algorithm, Placed(Records(held, bounds), held, num_own, None)
+    return algorithm, Placed(Records(place_rows(mesh, algorithm.shards, held), bounds), held, num_own, mesh)
 
 
 def lane_mesh(devices: Sequence[Any] | None, num_lanes: int) -> tuple[Mesh | None, list[int]]:

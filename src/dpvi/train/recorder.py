@@ -52,19 +52,26 @@ def _added(values: jax.Array) -> jax.Array:
     return values[:, 0]
 
 
+def _joined(parts: Sequence[Row]) -> Row:
+    """Rows of chunks after each other."""
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=-2), *parts)
+
+
 class Wanted(NamedTuple):
     """Which sums are made; the others cost nothing."""
 
-    blocks_per_chunk: int
+    blocks_per_window: int
     curvature: bool
     everything: bool
     lanes: bool
-    group_length: int
+    row_length: int
 
 
 def _totals(rows: Row, base: int, start: int, stop: int, wanted: Wanted) -> Totals:
-    """Float64 sums over one lane's rows of steps ``start`` to ``stop``; a row is of the first step of its group."""
-    num_blocks, length = wanted.blocks_per_chunk, wanted.group_length
+    """Float64 sums over one lane's rows of steps ``start`` to ``stop`` of a window."""
+    num_blocks, length = wanted.blocks_per_window, wanted.row_length
     first = length * jnp.arange(rows.iterate.shape[0])
     mask = ((first >= start) & (first < stop)).astype(jnp.float64)
     phi, query, noisy, gradient = (mask[:, None] * part.astype(jnp.float64) for part in rows[:4])
@@ -179,39 +186,60 @@ class Recorder:
         )
         self._clip_norms = np.zeros((num_lanes, layout.num_steps), dtype) if sizes.counts else None
         self._wanted = Wanted(
-            blocks_per_chunk=layout.blocks_per_chunk,
+            blocks_per_window=layout.blocks_per_window,
             curvature=sizes.release == sizes.parameters <= MAX_CURVATURE_DIMENSION,
             everything=for_driver,
             lanes=lanes is not None,
-            group_length=layout.group_length,
+            row_length=layout.row_length,
         )
         self._curvature = _Groups(layout.num_blocks, num_lanes, 2 * sizes.parameters**2)
         self._blocks: BlockSums | None = None
         self._open: Totals | None = None  # sums of blocks that still grow
         self._open_block = 0
+        self._waiting: dict[int, Row] = {}  # rows of a window's chunks that are not added up yet
+        self._began: int | None = None  # the first step of these
         # what reaches the host is put away by a thread of its own, so that the device is given work meanwhile
         self._thread = ThreadPoolExecutor(1, "dpvi-record")
         self._storing: list[Future[None]] = []
 
-    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool) -> Sums | None:
+    def record(self, rows: Row, chunk: int, start: int, stop: int, moving: bool, ends: bool) -> Sums | None:
         """Take the rows of steps ``start`` to ``stop`` of ``chunk``; leaves are ([lane,] row, size) on the device.
 
-        Returns their sums for a driver.
+        Sums are made where a window ends, or a stretch, which ``ends`` says: both are public. Returns those for a
+        driver.
         """
         base = chunk * self.layout.chunk_length
         step = base + stop
         if self._clip_norms is not None:  # of every step: a number each, without which noise has no scale
             self._clip_norms[:, base + start : step] = np.asarray(rows.clip_norm)[..., start:stop]
-        sums = None
+        self._began = base + start if self._began is None else self._began
         if self.layout.keeps(chunk):
             self._send_rows(rows, base, start, stop)
-            sums = self._sum(rows, base, start, stop, moving)
-        block_ends = step % max(self.layout.block_length, self.layout.chunk_length) == 0
+            self._waiting[chunk] = rows._replace(clip_norm=None)
+        sums = None
+        if ends or step % self.layout.window_length == 0 or step == self.layout.num_steps:
+            sums = self._sum_window(step, moving)
+        block_ends = step % max(self.layout.block_length, self.layout.window_length) == 0
         if block_ends or step == self.layout.num_steps:
             assert self._open is not None, "a block without a step that is added up"
             self._aside(self._store_sums, _sent(self._open), self._open_block)
-            self._open, self._open_block = None, self._open_block + self.layout.blocks_per_chunk
+            self._open, self._open_block = None, self._open_block + self.layout.blocks_per_window
         return sums
+
+    def _sum_window(self, step: int, moving: bool) -> Sums | None:
+        """Add up what waits of a window, up to ``step``: rows of all its chunks, zeros where one has none here."""
+        waiting, began = self._waiting, self._began
+        self._waiting, self._began = {}, None
+        if not waiting:
+            return None
+        assert began is not None
+        layout = self.layout
+        base = (step - 1) // layout.window_length * layout.window_length
+        first = base // layout.chunk_length
+        empty: Row = jax.tree.map(jnp.zeros_like, next(iter(waiting.values())))
+        kept = [chunk for chunk in range(first, first + layout.chunks_per_window) if layout.keeps(chunk)]
+        rows = _joined([waiting.get(chunk, empty) for chunk in kept])
+        return self._sum(rows, base, began - base, step - base, moving)
 
     def _aside(self, store: Callable[..., None], *arguments: Any) -> None:
         self._storing.append(self._thread.submit(store, *arguments))
@@ -251,7 +279,7 @@ class Recorder:
         blocks = self._on_host(totals.blocks)
         if self._blocks is None:
             self._blocks = BlockSums(*(np.zeros((self.num_lanes, num_blocks, *part.shape[2:])) for part in blocks))
-        size = min(self.layout.blocks_per_chunk, num_blocks - first_block)
+        size = min(self.layout.blocks_per_window, num_blocks - first_block)
         for store, part in zip(self._blocks, blocks, strict=True):
             store[:, first_block : first_block + size] = part[:, :size]
         if totals.curvature is not None:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from dpvi.core.clipping import PerLayer, QuantileClipping
 from dpvi.core.plan import Plan
 from dpvi.data.sampling import PoissonSampler
-from dpvi.data.sharding import Shards
+from dpvi.data.sharding import Records, Shards
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator
-from dpvi.gradients.ghost import TermEstimator, clipped_gradient_sum_and_count, in_microbatches, uses_ghost_clipping
+from dpvi.gradients.ghost import TermEstimator, clipped_gradient_sum, in_microbatches, uses_ghost_clipping
+from dpvi.gradients.ghost.whole_rows import BITS as GHOST_BITS
 from dpvi.gradients.named_layers import release_layers
-from dpvi.mechanism.bounded_sum import Clipped, bounded_sum_and_count
+from dpvi.mechanism.bounded_sum import Clipped, bounded_sum
+from dpvi.mechanism.gaussian import COUNT_BITS, FORMED_BITS, check_noise_multiplier, noisy
 from dpvi.mechanism.layers import Layers
-from dpvi.mechanism.quantile_clipping import next_clip_norm
+from dpvi.mechanism.quantile_clipping import UNCLIPPED_BOUND, next_clip_norm
 from dpvi.models.base import Model
 from dpvi.train.draws import Draws
 from dpvi.train.feed import Feed
@@ -33,6 +37,13 @@ class State(NamedTuple):
     xi: jax.Array
     optimizer: optax.OptState
     clip_norm: jax.Array | None = None  # C_t, where it adapts
+
+
+class Noise(NamedTuple):
+    """Noise multipliers of a step, float64 scalars: arguments of the program, which does not know how much it adds."""
+
+    of_sum: jax.Array  # in units of the clip norm, of a layer or of the step
+    of_count: jax.Array  # in units of what one record can move a count by, ½
 
 
 class Row(NamedTuple):
@@ -62,7 +73,7 @@ class Algorithm:
     @property
     def slots(self) -> int:
         """Slots of a pass on one device."""
-        return self.sampler.physical_size if self.shards is None else self.shards.slots
+        return self.sampler.slots if self.shards is None else self.shards.slots
 
     @cached_property
     def layers(self) -> Layers | None:
@@ -71,10 +82,15 @@ class Algorithm:
 
     @property
     def forms_releases(self) -> bool:
-        """Whether the release of every record is formed. If not, one that is not finite adds nothing to a sum."""
+        """Whether the release of every record is formed."""
         size = self.slots if self.microbatch_size is None else min(self.microbatch_size, self.slots)
         release_size = self.estimator.release_size(self.family, self.model.dimension)
         return not uses_ghost_clipping(self.estimator, release_size, size)
+
+    @property
+    def bits(self) -> int:
+        """Digits of the unit of sums below the clip norm."""
+        return FORMED_BITS if self.forms_releases else GHOST_BITS
 
     @property
     def adaptive(self) -> QuantileClipping | None:
@@ -125,13 +141,22 @@ def sizes_of(algorithm: Algorithm) -> Sizes:
     )
 
 
+def noise_of(algorithm: Algorithm) -> Noise:
+    """How much noise the plan asks for."""
+    plan = algorithm.plan
+    gradients, count = plan.noise_multiplier, 0.0
+    if isinstance(plan.clipping, PerLayer):
+        gradients *= math.sqrt(len(plan.clipping.norms))
+    elif plan.clipping is not None:
+        gradients = plan.clipping.gradient_noise_multiplier(plan.noise_multiplier)
+        count = plan.clipping.count_noise(plan.noise_multiplier) / UNCLIPPED_BOUND
+    check_noise_multiplier(gradients)
+    with jax.enable_x64(True):
+        return Noise(jnp.asarray(gradients), jnp.asarray(count))
+
+
 def clipped_sum(
-    algorithm: Algorithm,
-    xi: jax.Array,
-    eta: jax.Array,
-    queries: jax.Array,
-    careful: bool,
-    clip_norm: jax.Array | None = None,
+    algorithm: Algorithm, xi: jax.Array, eta: jax.Array, queries: jax.Array, clip_norm: jax.Array | None = None
 ) -> ClippedSum:
     """How a batch of records becomes a sum at this step's points, ``clip_norm`` being C_t where it adapts.
 
@@ -144,35 +169,29 @@ def clipped_sum(
     if not algorithm.forms_releases:
         assert isinstance(estimator, TermEstimator)
         point, term = estimator.per_record_term(model, family, xi, eta, queries)
-        return partial(
-            clipped_gradient_sum_and_count, term, point, clip_norm=bound, layers=layers, microbatch_size=size
-        )
+        return partial(clipped_gradient_sum, term, point, clip_norm=bound, layers=layers, microbatch_size=size)
     release = partial(estimator.release, model, family, xi, eta, queries)
 
     def formed(batch: Any, included: jax.Array) -> Clipped:
-        return bounded_sum_and_count(jax.vmap(release)(batch), included, bound, careful, layers)
+        return bounded_sum(jax.vmap(release)(batch), included, bound, layers)
 
     return formed if size is None else partial(in_microbatches, formed, microbatch_size=size)
 
 
-def noise_scale(algorithm: Algorithm, clip_norm: jax.Array | None) -> float | jax.Array:
-    """Standard deviation of the noise on a sum: one number, or one for every coordinate where layers have their own."""
-    plan, layers = algorithm.plan, algorithm.layers
-    if isinstance(plan.clipping, PerLayer):
-        assert layers is not None
-        scales = plan.clipping.noise_scales(plan.noise_multiplier)
-        return jnp.concatenate([jnp.full(n, scales[i]) for n, i in zip(layers.sizes, layers.owners or (), strict=True)])
-    if plan.clipping is None:
-        return plan.noise_scale
-    assert clip_norm is not None
-    return plan.clipping.gradient_noise_multiplier(plan.noise_multiplier) * clip_norm
+def _clip_norms(algorithm: Algorithm, clip_norm: jax.Array | None) -> Any:
+    """C of every coordinate of a sum, or one for all."""
+    if algorithm.layers is not None:
+        norms = np.asarray(algorithm.layers.clip_norms)
+        return norms[algorithm.layers.labels(sizes_of(algorithm).release)]
+    return algorithm.plan.clip_norm if clip_norm is None else clip_norm
 
 
 def private_step(
     algorithm: Algorithm,
-    records: Any,
+    records: Records,
     state: State,
     drawn: Draws,
+    noise: Noise,
     later_pass: LaterPass | None,
     query: jax.Array | None,
 ) -> tuple[State, Row]:
@@ -182,10 +201,10 @@ def private_step(
     ----------
     drawn
         This step's randomness.
+    noise
+        Of the plan; whoever tries the program on simulated records passes other numbers.
     later_pass
-        Gives the positions of further passes. ``None`` for the quick step: the first pass is known to be enough, and
-        should a release that was formed not be finite, neither is the step's row, and the step has to be taken again
-        with care.
+        Gives the positions of further passes. ``None`` where the first pass is known to be enough.
     query
         With it, records are scored at that point instead of at a draw from q_ξ, and ξ stays where it is.
     """
@@ -195,17 +214,17 @@ def private_step(
         queries = jax.vmap(family.transform, (None, 0))(xi, eta)
     else:
         queries = jnp.broadcast_to(query, (eta.shape[0], query.shape[0]))
-    summed = clipped_sum(algorithm, xi, eta, queries, later_pass is not None, state.clip_norm)
+    summed = clipped_sum(algorithm, xi, eta, queries, state.clip_norm)
     feed = algorithm.feed
-    rows = InMemory(records, drawn.batch) if feed is None else ReadAhead(drawn.batch, feed)
+    rows = InMemory(records, drawn.batch) if feed is None else ReadAhead(records, drawn.batch, feed)
     total, count = noiseless_sum(algorithm.sampler, summed, rows, drawn.positions, later_pass, algorithm.shards)
-    noise = drawn.noise[: total.high.shape[0]]  # draws come in parts, of which the last may have more
-    noisy_sum = total.high + (total.low + noise_scale(algorithm, state.clip_norm) * noise)
+    size = total.shape[0]  # draws come in parts, of which the last may have more
+    clip_norms = _clip_norms(algorithm, state.clip_norm)
+    noisy_sum = noisy(total, drawn.noise[:size], noise.of_sum, clip_norms, algorithm.bits, xi.dtype)
     row = Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi), state.clip_norm)
     if algorithm.adaptive is not None:
         assert state.clip_norm is not None
-        scale, own_noise = algorithm.adaptive.count_noise(plan.noise_multiplier), drawn.noise[total.high.shape[0]]
-        noisy_count = count.high + (count.low + scale * own_noise)
+        noisy_count = noisy(count, drawn.noise[size], noise.of_count, UNCLIPPED_BOUND, COUNT_BITS, xi.dtype)
         state = state._replace(clip_norm=next_clip_norm(algorithm.adaptive, state.clip_norm, noisy_count))
     if query is not None:
         return state, row

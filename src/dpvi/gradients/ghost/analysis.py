@@ -21,6 +21,7 @@ from jax.extend import core
 from dpvi.gradients.ghost.contractions import Contraction, Matrix, read_contraction, share
 from dpvi.gradients.ghost.replay import Places
 from dpvi.gradients.ghost.views import View, moved
+from dpvi.gradients.ghost.whole_rows import is_worth_it
 
 
 class Copies(NamedTuple):
@@ -123,11 +124,16 @@ def _matrices(
     for group in groups:
         matrix = share(group)
         alone = bool(np.all(users[group[0].positions] == 1))
-        if matrix is not None and alone and matrix.gram_pays and _in_one_layer(matrix, labels):
+        if matrix is not None and alone and _pays(matrix) and _in_one_layer(matrix, labels):
             kept.append(matrix)
         else:
             refused.extend(group)
     return kept, refused
+
+
+def _pays(matrix: Matrix) -> bool:
+    batched, inner, outer = matrix.positions.shape
+    return matrix.gram_pays and is_worth_it(batched, matrix.rows, inner, outer)
 
 
 def _in_one_layer(matrix: Matrix, labels: np.ndarray | None) -> bool:

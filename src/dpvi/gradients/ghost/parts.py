@@ -13,8 +13,9 @@ from dpvi.gradients.ghost.analysis import Analysis, Copies
 from dpvi.gradients.ghost.contractions import Rows
 from dpvi.gradients.ghost.norms import gradient_norms, vector_norms
 from dpvi.gradients.ghost.replay import Taps
+from dpvi.gradients.ghost.whole_rows import BITS, cut_data, exact_product, plain_product
+from dpvi.mechanism.gaussian import exact_sum, plain_sum
 
-_HIGHEST = jax.lax.Precision.HIGHEST
 _MOST_RUNS = 256  # weights cut from the vector one after the other are put back so; a matrix turned round is gathered
 
 
@@ -30,20 +31,18 @@ class Part(NamedTuple):
             return gradient_norms(self.gradient)
         return vector_norms(self.gradient)[:, None]
 
-    def weighted_sum(self, weights: jax.Array, usable: jax.Array, rows: slice = slice(None)) -> jax.Array:
-        """Σ_i w_i g_i over ``rows``, at full precision.
+    def exact_sum(self, scale: jax.Array | None, present: jax.Array) -> jax.Array:
+        """Σ_i w_i g_i over records that are ``present``, int64, in units of 2^-BITS C₂; ``scale`` is w_i/C₂.
 
-        Zero times a non-finite number is not zero, so broken records are blanked. Of a usable record all numbers are
-        finite, and of any other the errors are blanked. Which entries of its data are not finite has nothing to do with
-        weights, so that a compiler may look at it where the data are made.
+        Without a scale nothing is clipped, and the sum is float64.
         """
-        if not isinstance(self.gradient, Rows):
-            blanked = jnp.where(usable[rows, None], self.gradient[rows], 0)
-            return jnp.matmul(weights[rows], blanked, precision=_HIGHEST)
-        data, errors = (side[rows] for side in self.gradient)
-        data = jnp.where(jnp.isfinite(data), data, 0)
-        errors = jnp.where(usable[rows, None, None, None], weights[rows, None, None, None] * errors, 0)
-        return jnp.einsum("nhsi,nhso->hio", data, errors, precision=_HIGHEST).reshape(-1)
+        if isinstance(self.gradient, Rows):
+            return (
+                plain_product(self.gradient, present) if scale is None else exact_product(self.gradient, scale, present)
+            )
+        if scale is None:
+            return plain_sum(self.gradient, present)
+        return exact_sum(jnp.trunc(self.gradient * (scale * 2.0**BITS)[:, None]), present)
 
 
 def parts_of(analysis: Analysis, taps: Taps, data: Sequence[jax.Array], count: int, dtype: Any) -> Iterator[Part]:
@@ -52,7 +51,7 @@ def parts_of(analysis: Analysis, taps: Taps, data: Sequence[jax.Array], count: i
     for matrix in analysis.matrices:
         pairs = [by_equation[use.equation] for use in matrix.uses]
         rows = matrix.join([pair[0] for pair in pairs], [pair[1] for pair in pairs], dtype)
-        yield Part(matrix.positions.reshape(-1), rows)
+        yield Part(matrix.positions.reshape(-1), cut_data(rows))
     flat = [tap.reshape(count, -1).astype(dtype) for tap in taps.variables]
     for copies in analysis.copies:
         yield Part(copies.positions, _copy_gradients(copies, flat))
@@ -68,13 +67,13 @@ def side_by_side(parts: Sequence[Part]) -> list[Part]:
     return [*rows, Part(np.concatenate(positions), jnp.concatenate(gradients, axis=1))]
 
 
-def assemble(pieces: Sequence[tuple[np.ndarray, jax.Array]], size: int, dtype: Any) -> jax.Array:
+def assemble(pieces: Sequence[tuple[np.ndarray, jax.Array]], size: int) -> jax.Array:
     """One vector of ``size`` entries out of values at positions; parameters that nothing uses get zero."""
     unused = np.ones(size, bool)
     for positions, _ in pieces:
         unused[positions] = False
     gaps = np.flatnonzero(unused)
-    pieces = [*pieces, (gaps, jnp.zeros(gaps.size, dtype))]
+    pieces = [*pieces, (gaps, jnp.zeros(gaps.size, pieces[0][1].dtype))]
     positions = np.concatenate([each for each, _ in pieces])
     if np.count_nonzero(np.diff(positions) != 1) >= _MOST_RUNS:
         return jnp.concatenate([each for _, each in pieces])[np.argsort(positions)]
