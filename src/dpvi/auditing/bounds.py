@@ -17,9 +17,9 @@ with the stated confidence:
 
 * If that s is below 1, the mechanism does not keep the curve that its plan promises. This needs no assumption.
 * If the mechanism is one of the plan's kind (the same rates and counts, Gaussian noise of whatever size), its noise is
-  at most s times what is planned, and its ε at the plan's δ is at least that of the plan with s times the noise. This
-  is the ε that an audit reports. At sampling rate 1 it is the usual conversion by Gaussian differential privacy:
-  μ ≥ Φ⁻¹(1 − ᾱ) − Φ⁻¹(β̄).
+  at most s times what is planned, and its ε at the plan's δ is at least that of the plan with s times the noise (and,
+  where only a part of the plan was tried, the noise of the others as planned). This is the ε that an audit reports. At
+  sampling rate 1 it is the usual conversion by Gaussian differential privacy: μ ≥ Φ⁻¹(1 − ᾱ) − Φ⁻¹(β̄).
 
 One pair (ε, δ) alone, of any mechanism, is refuted by far fewer counts: :func:`epsilon_of_any_mechanism`, which has
 little power and is given for comparison.
@@ -95,18 +95,18 @@ def count(scores: tuple[np.ndarray, np.ndarray], threshold: float) -> Counts:
     return Counts(int(np.sum(without > threshold)), int(np.sum(with_canary <= threshold)), len(without))
 
 
-def choose_test(scores: Scores, promise: TradeOff, confidence: float) -> tuple[str, float]:
-    """The statistic and threshold whose bounds lie furthest below the promised curve, for the held-out trials.
+def choose_test(scores: Scores, promises: Mapping[str, TradeOff], confidence: float) -> tuple[str, float]:
+    """The statistic and threshold whose bounds lie furthest below its promised curve, for the held-out trials.
 
-    How far is the ratio of two signals, the measured one and that of the promise at the same ᾱ. Bounds are stricter here
-    than where the test is judged, so that chance does not favour thresholds at which few trials err.
+    How far is the ratio of two signals, the measured one and that of the promise at the same ᾱ. Bounds are stricter
+    here than where the test is judged, so that chance does not favour thresholds at which few trials err.
     """
     strict = 1 - _STRICTER * (1 - confidence)
 
     def distance(name: str, threshold: float) -> float:
         alpha, beta = count(scores[name], threshold).upper_rates(strict)
-        promised = gaussian_signal_of(alpha, np.clip(promise.false_negative_rate(alpha), 1e-12, 1.0))
-        return float(gaussian_signal_of(alpha, beta) / max(float(promised), 1e-9)) if alpha + beta < 1 else 0.0
+        promised = gaussian_signal_of(alpha, np.clip(promises[name].false_negative_rate(alpha), 1e-12, 1.0))
+        return float(gaussian_signal_of(alpha, beta) / max(float(promised), 1e-9))
 
     candidates = [(name, threshold) for name, pair in scores.items() for threshold in _thresholds(pair)]
     return max(candidates, key=lambda candidate: distance(*candidate))

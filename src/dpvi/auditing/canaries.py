@@ -1,7 +1,7 @@
 """Records for audits: a canary in the worst place there is, a background beside it, and what the release says of it.
 
-The canary's release is far longer than the clip norm C, so that clipping leaves it at C, along the first coordinate. All
-other records are known to whoever guesses. A background that is
+The canary's release is far longer than the clip norm C, so that clipping leaves it at C, along the first coordinate.
+All other records are known to whoever guesses. A background that is
 
 * ``"orthogonal"`` lies along another coordinate and tells nothing of the canary: the worst case of the accountant;
 * ``"opposed"`` lies along the canary's coordinate with the other sign. Where a sum is divided by the number of records

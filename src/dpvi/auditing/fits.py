@@ -35,7 +35,7 @@ def run_fits(
         sums = _noisy_sums(alone, records, side, num_trials, seed, fits)
         sides.append(step_scores(plan, sums, NUM_BACKGROUND, background))
     scores = {name: (sides[0][name], sides[1][name]) for name in sides[0]}
-    return Trials(scores, alone.releases, plan.num_steps)
+    return Trials(scores, dict.fromkeys(scores, alone.releases), plan.num_steps)
 
 
 def steps_alone(plan: Plan) -> Plan:

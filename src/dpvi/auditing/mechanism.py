@@ -12,14 +12,16 @@ import numpy as np
 import optax
 
 from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.data.sampling import poisson_sampler
+from dpvi.data.records import filled_up
+from dpvi.data.sampling import poisson_sampler, whole_tiles
+from dpvi.data.sharding import Records
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, root_key, streams
 from dpvi.models.functions import FunctionModel, from_functions
 from dpvi.train.draws import compiled_draws
-from dpvi.train.step import Algorithm, private_step, sizes_of
+from dpvi.train.step import Algorithm, noise_of, private_step, sizes_of
 
 
 class NoisySums(Protocol):
@@ -53,7 +55,8 @@ def noisy_sums(plan: Plan, releases: np.ndarray, seed: int | None, num_trials: i
     with jax.enable_x64(True):
         draws, complete = drawing(streams(root_key(seed)), np.arange(size, dtype=np.uint32))
     assert np.all(np.asarray(complete)), "one pass holds all records of an audit"
-    rows = stepping(jnp.asarray(releases, jnp.zeros(()).dtype), draws)
+    rows = jnp.asarray(filled_up(releases, whole_tiles(len(releases))), jnp.zeros(()).dtype)
+    rows = stepping(Records(rows, jnp.asarray((0, len(releases)), jnp.int32)), draws)
     return np.asarray(rows, np.float64).reshape(num_trials, num_steps, -1)
 
 
@@ -66,8 +69,10 @@ def _programs(plan: Plan, num_records: int, release_size: int, size: int) -> tup
     sizes, query = sizes_of(algorithm), jnp.zeros(release_size)
     state = algorithm.initial(query)
 
-    def step(records: jax.Array, drawn: Any) -> jax.Array:
-        return private_step(algorithm, records, state, drawn, None, query)[1].noisy_sum
+    noise = noise_of(algorithm)
+
+    def step(records: Records, drawn: Any) -> jax.Array:
+        return private_step(algorithm, records, state, drawn, noise, None, query)[1].noisy_sum
 
     drawing = compiled_draws(sampler, sizes.noise, (1, sizes.base), query.dtype)
     return drawing, jax.jit(jax.vmap(step, (None, 0)))
@@ -76,4 +81,6 @@ def _programs(plan: Plan, num_records: int, release_size: int, size: int) -> tup
 def noisy_counts(plan: Plan, covariates: np.ndarray, seed: int | None) -> np.ndarray:
     """The histograms that a fit releases of records with these covariates, one row each."""
     columns: Sequence[Any] = plan.covariates or ()
-    return noisy_histograms(columns, [[covariates]], plan.release(HISTOGRAMS), histogram_stream(root_key(seed)))
+    # operation by operation: the cipher would be compiled anew in every call, which takes longer than to run it
+    with jax.disable_jit():
+        return noisy_histograms(columns, [[covariates]], plan.release(HISTOGRAMS), histogram_stream(root_key(seed)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from dpvi.auditing.bounds import (
@@ -18,7 +20,7 @@ from dpvi.auditing.one_run import DEFAULT_CANARIES, Guesses, one_run_noise_share
 from dpvi.auditing.report import Audit
 from dpvi.auditing.step import Trials, default_trials, run_steps
 from dpvi.core import validation
-from dpvi.core.plan import Plan
+from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.gaussian import gaussian_signal
 from dpvi.privacy.planning import checked_guarantee
@@ -40,8 +42,8 @@ def audit(
     """Measure what the mechanism of ``plan`` gives away about one record, and compare it with what the plan promises.
 
     Nobody's records are needed. A canary, a made-up record that counts as much as a record can, is put among others
-    that are known. Then somebody guesses from what is released whether it was there. How often the guess is right bounds
-    ε from below.
+    that are known. Then somebody guesses from what is released whether it was there. How often the guess is right
+    bounds ε from below.
 
     Parameters
     ----------
@@ -57,8 +59,8 @@ def audit(
         The probability with which the bound holds. An honest mechanism is accused with probability 1 − ``confidence``
         at most.
     background
-        The other records: ``"orthogonal"`` to the canary, the worst case of the accountant, or ``"opposed"`` to it, which
-        finds sums that are divided by their number of records, and batches of a fixed size.
+        The other records: ``"orthogonal"`` to the canary, the worst case of the accountant, or ``"opposed"`` to it,
+        which finds sums that are divided by their number of records, and batches of a fixed size.
     seed
         ``None`` takes keys from the operating system. A number makes the audit repeatable.
 
@@ -95,17 +97,19 @@ def report_trials(
 ) -> Audit:
     """Choose a test on a part of the trials, judge it on the others, and compare with the plan."""
     choosing, judging = judged(trials.scores)
-    statistic, threshold = choose_test(choosing, trade_off(trials.releases, plan.adjacency), confidence)
-    counts = count(judging[statistic], threshold)
+    curves = {releases: trade_off(releases, plan.adjacency) for releases in set(trials.releases.values())}
+    promises = {name: curves[releases] for name, releases in trials.releases.items()}
+    statistic, threshold = choose_test(choosing, promises, confidence)
+    releases, counts = trials.releases[statistic], count(judging[statistic], threshold)
     alpha, beta = counts.upper_rates(confidence)
-    share = noise_share(trials.releases, plan.adjacency, alpha, beta)
+    share = noise_share(releases, plan.adjacency, alpha, beta)
     return Audit(
         mode=mode,
         plan=plan,
         background=background,
         num_trials=len(trials.scores[statistic][0]),
         num_steps=trials.num_steps,
-        releases=trials.releases,
+        releases=releases,
         confidence=confidence,
         statistic=statistic,
         counts={
@@ -114,7 +118,7 @@ def report_trials(
             "judged on each side": counts.num_trials,
         },
         noise_share=share,
-        epsilon_lower=_epsilon(plan, share),
+        epsilon_lower=_epsilon(plan, share, releases),
         epsilon_of_any_mechanism=epsilon_of_any_mechanism(alpha, beta, plan.delta),
         signal_lower=max(0.0, float(gaussian_signal_of(alpha, beta))),
         points=measured_points(judging[statistic], confidence),
@@ -125,14 +129,15 @@ def report_trials(
 def report_guesses(plan: Plan, guesses: Guesses, confidence: float, seed: int | None = None) -> Audit:
     """Compare the guesses of one run with the plan."""
     share = one_run_noise_share(plan, guesses, confidence)
-    lower = _epsilon(plan, share)
+    releases = steps_alone(plan).releases
+    lower = _epsilon(plan, share, releases)
     return Audit(
         mode="one_run",
         plan=plan,
         background="orthogonal",
         num_trials=guesses.num_canaries,
         num_steps=plan.num_steps,
-        releases=steps_alone(plan).releases,
+        releases=releases,
         confidence=confidence,
         statistic="surest guesses",
         counts={"right": guesses.num_right, "guesses": guesses.num_guesses},
@@ -145,9 +150,14 @@ def report_guesses(plan: Plan, guesses: Guesses, confidence: float, seed: int | 
     )
 
 
-def _epsilon(plan: Plan, share: float) -> float:
-    """ε of the plan with ``share`` times its noise."""
-    return 0.0 if share > 1e3 else plan_epsilon(scaled(plan.releases, share), plan.delta, plan.adjacency)
+def _epsilon(plan: Plan, share: float, tried: Sequence[GaussianRelease]) -> float:
+    """ε of the plan with ``share`` times the noise of the releases that were ``tried``, and the others as planned."""
+    if math.isinf(share):
+        return 0.0
+    names = {release.name for release in tried}
+    others = [release for release in plan.releases if release.name not in names]
+    noisier = scaled([release for release in plan.releases if release.name in names], share)
+    return plan_epsilon([*noisier, *others], plan.delta, plan.adjacency)
 
 
 def _check(plan: Any, mode: Any, background: Any, confidence: Any) -> None:
@@ -157,8 +167,8 @@ def _check(plan: Any, mode: Any, background: Any, confidence: Any) -> None:
         raise ValueError("This plan adds no noise and promises nothing, so there is nothing to audit.")
     if plan.clipping is not None:
         raise ValueError(
-            "An audit knows the worst canary of plans with one fixed clip norm alone; this plan clips by layers or by a "
-            "quantile. Audit the same plan without clipping=."
+            "An audit knows the worst canary of plans with one fixed clip norm alone; this plan clips by layers or by "
+            "a quantile. Audit the same plan without clipping=."
         )
     for name, value, known in (("mode", mode, MODES), ("background", background, BACKGROUNDS)):
         if value not in known:

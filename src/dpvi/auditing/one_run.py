@@ -38,9 +38,9 @@ class Guesses(NamedTuple):
 def run_once(plan: Plan, num_canaries: int, seed: int | None, fits: Callable[..., Any] = fit) -> Guesses:
     """Fit the canaries that were there, and guess from the trace which ones they were.
 
-    Canary i has a release along coordinate i alone, far longer than the clip norm, so canaries do not disturb each other.
-    A tenth of them is guessed: the highest scores as there, as many lowest ones as not. The coins come from the
-    operating system, or from ``seed``.
+    Canary i has a release along coordinate i alone, far longer than the clip norm, so canaries do not disturb each
+    other. A tenth of them is guessed: the highest scores as there, as many lowest ones as not. The coins come from
+    the operating system, or from ``seed``.
     """
     if plan.adjacency != "add_remove":
         raise ValueError(

@@ -6,9 +6,9 @@ p_i of exactly i right guesses among k obey, for every c,
 
     Σ_{i ≥ c} (i/m) p_i  ≤  f̄( Σ_{i ≥ c−1} ((k − i)/m) p_i ),
 
-because a right guess of one canary and a wrong one are the two sides of one test. Suppose that c or more right guesses had
-probability τ. Then the inequalities, applied from c downwards, give the least that Σ (k/m) p_i can be. Where that is
-more than k/m, which it is, c right guesses have probability below τ: the p-value is below τ.
+because a right guess of one canary and a wrong one are the two sides of one test. Suppose that c or more right guesses
+had probability τ. Then the inequalities, applied from c downwards, give the least that Σ (k/m) p_i can be. It is k/m.
+Where the least is more, c or more right guesses have probability below τ.
 
 References
 ----------

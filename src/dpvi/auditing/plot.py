@@ -19,8 +19,8 @@ def plot_audit(audit: Audit) -> Figure:
     """Two views of one audit.
 
     Left, the trade-off curve: the smaller the two error rates, the more is given away, so measured points must not lie
-    below the promise. Right, the same points and curves as signals μ = Φ⁻¹(1 − α) − Φ⁻¹(β), where small differences show:
-    measured intervals must not lie wholly above the promise. Bars hold at each point by itself.
+    below the promise. Right, the same points and curves as signals μ = Φ⁻¹(1 − α) − Φ⁻¹(β), where small differences
+    show: measured intervals must not lie wholly above the promise. Bars hold at each point by itself.
     """
     figure, axes = new_figure(1, 2, size=(10.5, 4.6))
     draw_audit(axes[0], audit)

@@ -93,15 +93,22 @@ class Audit:
 
     def save(self, path: str | Path) -> None:
         """Write the audit as JSON, or as a plot where the name ends in .png, .pdf or .svg."""
-        path = Path(path)
-        if path.suffix in (".png", ".pdf", ".svg"):
-            self.plot().savefig(path, dpi=150)
-        elif path.suffix == ".json":
+        path = check_suffix(path)
+        if path.suffix == ".json":
             path.write_text(self.to_json() + "\n", encoding="utf-8")
         else:
-            raise ValueError(f"An audit is written as .json, .png, .pdf or .svg, got {path.name!r}.")
+            self.plot().savefig(path, dpi=150)
 
 
+def check_suffix(path: str | Path) -> Path:
+    """``path``, where an audit can be written under such a name."""
+    path = Path(path)
+    if path.suffix not in _SUFFIXES:
+        raise ValueError(f"An audit is written as {', '.join(_SUFFIXES)}, got {path.name!r}.")
+    return path
+
+
+_SUFFIXES = (".json", ".png", ".pdf", ".svg")
 _WHAT = {
     "step": "The mechanism in its worst case: {trials} trials of {steps} steps without the canary, as many with it.",
     "fits": "Whole fits: {trials} of {steps} steps without the canary, as many with it.",

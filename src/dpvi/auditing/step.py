@@ -14,16 +14,16 @@ from dpvi.core.plan import HISTOGRAMS, GaussianRelease, Plan
 from dpvi.privacy.gaussian import limit_signal
 
 NUM_BACKGROUND = 8
-_DEFAULT_DRAWS = 10_000_000  # steps on each side
-_DEFAULT_TRIALS, _DEFAULT_WITH_HISTOGRAMS = 200_000, 2_000
+_DEFAULT_TRIALS, _MOST_DRAWS = 200_000, 10_000_000  # on each side; a draw is one step
+_MOST_HISTOGRAMS = 200  # each takes as long as thousands of steps
 _BLOCK_STEPS = 2**17  # steps that run at a time
 
 
 class Trials(NamedTuple):
-    """Scores of an audit, and what a trial of it releases."""
+    """Scores of an audit, and what is released of which each is a function."""
 
     scores: Scores
-    releases: tuple[GaussianRelease, ...]
+    releases: dict[str, tuple[GaussianRelease, ...]]
     num_steps: int
 
 
@@ -39,9 +39,7 @@ def steps_of_a_trial(plan: Plan) -> int:
 
 def default_trials(plan: Plan) -> int:
     """Trials on each side that take seconds, up to a minute."""
-    if plan.covariates is not None:
-        return _DEFAULT_WITH_HISTOGRAMS
-    return max(1_000, min(_DEFAULT_TRIALS, _DEFAULT_DRAWS // steps_of_a_trial(plan)))
+    return max(1_000, min(_DEFAULT_TRIALS, _MOST_DRAWS // steps_of_a_trial(plan)))
 
 
 def run_steps(
@@ -54,8 +52,8 @@ def run_steps(
 ) -> Trials:
     """Scores of ``num_trials`` trials without the canary and as many with it.
 
-    A trial is a few steps, and the histograms where the plan releases them. ``mechanism`` and ``histograms`` are the
-    shipped ones; tests put faulty ones in their place.
+    A trial is a few steps. Where the plan releases histograms, these are tried apart, less often. ``mechanism`` and
+    ``histograms`` are the shipped ones; tests put faulty ones in their place.
     """
     num_steps = steps_of_a_trial(plan)
     sides = [
@@ -63,16 +61,12 @@ def run_steps(
         for side, releases in enumerate(neighbours(plan, NUM_BACKGROUND, background))
     ]
     scores = {name: (sides[0][name], sides[1][name]) for name in sides[0]}
-    if plan.covariates is None:
-        return Trials(scores, (_steps(plan, num_steps),), num_steps)
-    counts = tuple(_counted(plan, side, num_trials, seed, histograms) for side in (0, 1))
-    steps_alone = scores["likelihood ratio"]
-    scores |= {
-        "likelihood ratio": (steps_alone[0] + counts[0], steps_alone[1] + counts[1]),
-        "steps alone": steps_alone,
-        "histograms alone": counts,
-    }
-    return Trials(scores, (_steps(plan, num_steps), plan.release(HISTOGRAMS)), num_steps)
+    releases = dict.fromkeys(scores, (_steps(plan, num_steps),))
+    if plan.covariates is not None:
+        few = min(num_trials, _MOST_HISTOGRAMS)
+        scores["histograms"] = tuple(_counted(plan, side, few, seed, histograms) for side in (0, 1))
+        releases["histograms"] = (plan.release(HISTOGRAMS),)
+    return Trials(scores, releases, num_steps)
 
 
 def _side(

@@ -4,8 +4,8 @@ A test guesses, from what was released, whether the record was there. It errs in
 record that was not there, a false negative misses one that was. The curve f gives the smallest false negative rate that
 any test with a given false positive rate can have. All that a plan promises at all δ is in it.
 
-For a Gaussian mechanism of signal μ it is G_μ(α) = Φ(Φ⁻¹(1 − α) − μ). For any other it is made of lines, two for every ε:
-what is (ε, δ)-private with δ = δ₁(ε) from "with the record" to "without" and δ = δ₂(ε) the other way has
+For a Gaussian mechanism of signal μ it is G_μ(α) = Φ(Φ⁻¹(1 − α) − μ). For any other it is made of lines, two for every
+ε: what is (ε, δ)-private with δ = δ₁(ε) from "with the record" to "without" and δ = δ₂(ε) the other way has
 
     f(α) ≥ 1 − δ₁(ε) − exp(ε) α    and    f(α) ≥ exp(−ε) (1 − δ₂(ε) − α).
 
@@ -52,7 +52,7 @@ class TradeOff(NamedTuple):
         return np.clip(np.maximum(falling, flat).max(axis=-1), 0.0, 1.0)
 
     def false_positive_rate(self, power: float) -> float:
-        """The smallest false positive rate of a test that finds the record with probability ``power``: f⁻¹(1 − power)."""
+        """The smallest false positive rate of a test that finds the record with this ``power``: f⁻¹(1 − power)."""
         falling = np.exp(-self.epsilons) * (power - self.forward)
         flat = 1 - self.backward - np.exp(self.epsilons) * (1 - power)
         return float(np.clip(max(falling.max(), flat.max()), 0.0, 1.0))
