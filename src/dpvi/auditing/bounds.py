@@ -192,7 +192,9 @@ def measured_points(scores: tuple[np.ndarray, np.ndarray], confidence: float) ->
     num_trials, each = len(scores[0]), 1 - (1 - confidence) / 2
     upper = clopper_pearson(wrong, num_trials, each)
     lower = 1 - clopper_pearson(num_trials - wrong, num_trials, each)
-    return Points(*(wrong / num_trials), gaussian_signal_of(*upper), gaussian_signal_of(*lower))
+    rates = wrong / num_trials
+    signals = (gaussian_signal_of(alpha, beta) for alpha, beta in (upper, lower))
+    return Points(rates[0], rates[1], *signals)
 
 
 def _thresholds(pair: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -64,7 +64,8 @@ def run_steps(
     releases = dict.fromkeys(scores, (_steps(plan, num_steps),))
     if plan.covariates is not None:
         few = min(num_trials, _MOST_HISTOGRAMS)
-        scores["histograms"] = tuple(_counted(plan, side, few, seed, histograms) for side in (0, 1))
+        without, with_canary = (_counted(plan, side, few, seed, histograms) for side in (0, 1))
+        scores["histograms"] = without, with_canary
         releases["histograms"] = (plan.release(HISTOGRAMS),)
     return Trials(scores, releases, num_steps)
 

@@ -29,7 +29,7 @@ from dpvi.privacy.gaussian import gaussian_epsilon, limit_signal
 
 _NUM_LINES = 600
 _SMALLEST_DELTA = 1e-9  # lines beyond this one matter to error rates that nobody can measure
-_LARGEST_SIGNAL = 40.0
+_LARGEST_SIGNAL, _LARGEST_EPSILON = 40.0, 200.0  # beyond which exp(ε) times anything measurable is more than 1
 
 
 class TradeOff(NamedTuple):
@@ -75,7 +75,7 @@ def trade_off(releases: Sequence[GaussianRelease], adjacency: str = "add_remove"
     (0.6107, 0.6107)
     """
     signal = min(limit_signal(releases, adjacency), _LARGEST_SIGNAL)
-    largest = 1.2 * gaussian_epsilon(signal, _SMALLEST_DELTA) + 0.01
+    largest = min(1.2 * gaussian_epsilon(signal, _SMALLEST_DELTA) + 0.01, _LARGEST_EPSILON)
     # dense where curves bend most, towards 0
     epsilons = largest * np.linspace(0.0, 1.0, _NUM_LINES) ** 1.5
     return TradeOff(epsilons, *accounting.deltas_by_direction(releases, epsilons, adjacency))
