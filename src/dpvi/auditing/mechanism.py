@@ -50,23 +50,24 @@ def noisy_sums(plan: Plan, releases: np.ndarray, seed: int | None, num_trials: i
     The randomness of a step is a function of (key, stream, number of the step), so steps with different numbers are
     independent, and every trial has numbers of its own under a key from the operating system, or from ``seed``.
     """
-    size = num_trials * num_steps
-    drawing, stepping = _programs(plan, *releases.shape, size)
+    size, dtype = num_trials * num_steps, jnp.zeros(()).dtype
+    drawing, stepping = _programs(plan, *releases.shape, size, dtype)
     with jax.enable_x64(True):
         draws, complete = drawing(streams(root_key(seed)), np.arange(size, dtype=np.uint32))
     assert np.all(np.asarray(complete)), "one pass holds all records of an audit"
-    rows = jnp.asarray(filled_up(releases, whole_tiles(len(releases))), jnp.zeros(()).dtype)
+    rows = jnp.asarray(filled_up(releases, whole_tiles(len(releases))), dtype)
     rows = stepping(Records(rows, jnp.asarray((0, len(releases)), jnp.int32)), draws)
     return np.asarray(rows, np.float64).reshape(num_trials, num_steps, -1)
 
 
 @lru_cache(maxsize=4)
-def _programs(plan: Plan, num_records: int, release_size: int, size: int) -> tuple[Any, Any]:
+def _programs(plan: Plan, num_records: int, release_size: int, size: int, dtype: Any) -> tuple[Any, Any]:
+    del size  # programs of one size are compiled once; many sizes are not kept
     sampler = poisson_sampler(num_records, plan.sampling_rate)
     # room for all records, so that no draw needs another pass
     sampler = sampler._replace(physical_size=max(sampler.physical_size, num_records))
     algorithm = Algorithm(linear_model(release_size), MeanField(), Aligned(), optax.sgd(0.0), plan, sampler)
-    sizes, query = sizes_of(algorithm), jnp.zeros(release_size)
+    sizes, query = sizes_of(algorithm), jnp.zeros(release_size, dtype)
     state = algorithm.initial(query)
 
     noise = noise_of(algorithm)
@@ -74,7 +75,7 @@ def _programs(plan: Plan, num_records: int, release_size: int, size: int) -> tup
     def step(records: Records, drawn: Any) -> jax.Array:
         return private_step(algorithm, records, state, drawn, noise, None, query)[1].noisy_sum
 
-    drawing = compiled_draws(sampler, sizes.noise, (1, sizes.base), query.dtype)
+    drawing = compiled_draws(sampler, sizes.noise, (1, sizes.base), dtype)
     return drawing, jax.jit(jax.vmap(step, (None, 0)))
 
 

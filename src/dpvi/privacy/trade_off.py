@@ -26,6 +26,7 @@ from scipy.special import ndtr, ndtri
 from dpvi.core.plan import GaussianRelease
 from dpvi.privacy import accounting
 from dpvi.privacy.gaussian import gaussian_epsilon, limit_signal
+from dpvi.privacy.privacy_loss import directions, loss_at
 
 _NUM_LINES = 600
 _SMALLEST_DELTA = 1e-9  # lines beyond this one matter to error rates that nobody can measure
@@ -75,10 +76,18 @@ def trade_off(releases: Sequence[GaussianRelease], adjacency: str = "add_remove"
     (0.6107, 0.6107)
     """
     signal = min(limit_signal(releases, adjacency), _LARGEST_SIGNAL)
-    largest = min(1.2 * gaussian_epsilon(signal, _SMALLEST_DELTA) + 0.01, _LARGEST_EPSILON)
+    # many steps lose what their Gaussian limit does, a few rare draws as much as one draw can
+    far = max(_far_loss(release, adjacency) for release in releases)
+    largest = min(max(1.2 * gaussian_epsilon(signal, _SMALLEST_DELTA), far) + 0.01, _LARGEST_EPSILON)
     # dense where curves bend most, towards 0
     epsilons = largest * np.linspace(0.0, 1.0, _NUM_LINES) ** 1.5
     return TradeOff(epsilons, *accounting.deltas_by_direction(releases, epsilons, adjacency))
+
+
+def _far_loss(release: GaussianRelease, adjacency: str) -> float:
+    """The loss of one draw six standard deviations out."""
+    direction, sigma = directions(adjacency)[0], release.noise_multiplier
+    return float(loss_at(np.array([1 + 6 * sigma]), sigma, release.sampling_rate, direction)[0])
 
 
 def gaussian_false_negative_rate(false_positive_rate: np.ndarray | float, signal: float) -> np.ndarray:
