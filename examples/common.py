@@ -17,7 +17,7 @@ def arguments(description: str | None, given: Sequence[str] | None) -> argparse.
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--full", action="store_true", help="the size of d3p's example; by default seconds")
     parser.add_argument("--use", choices=("DPSVI", "fit"), default="DPSVI", help="which of the two interfaces trains")
-    parser.add_argument("--seed", type=int, help="make the run repeatable, for research only")
+    parser.add_argument("--seed", type=int, help="make the run repeatable and NOT PRIVATE, for research")
     return parser.parse_args(given)
 
 
@@ -26,9 +26,11 @@ def train(
 ) -> dpvi.Result:
     """Train by ``DPSVI``, as a script for NumPyro's ``SVI`` would, or by ``fit``; both take the same steps."""
     if options.use == "fit":
-        return dpvi.fit(
-            model, records, plan, guide=guide, optimizer=optimizer, seed=options.seed, progress=options.full
-        )
-    key = None if options.seed is None else jax.random.key(options.seed)
-    svi = DPSVI(model, guide, optimizer, plan=plan)
-    return svi.run(key, *records, progress_bar=options.full).result
+        given = {"guide": guide, "optimizer": optimizer, "seed": options.seed, "progress": options.full}
+        result = dpvi.fit(model, records, plan, **given)
+    else:
+        key = None if options.seed is None else jax.random.key(options.seed)
+        result = DPSVI(model, guide, optimizer, plan=plan).run(key, *records, progress_bar=options.full).result
+    if not result.guarantee.private:
+        print(result.guarantee.warning)
+    return result

@@ -14,7 +14,7 @@ import pytest
 from numpyro.infer import Predictive, Trace_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from support.guide_models import mean, mean_guide
-from support.small_models import private_plan
+from support.small_models import exact_plan, private_plan
 
 import dpvi
 from dpvi.core.plan import GaussianRelease, Plan
@@ -25,6 +25,7 @@ from dpvi.svi_arguments import as_optax, estimator_of
 Y = np.random.default_rng(2).normal(0.5, 1.0, 97)
 NUM_STEPS = 6
 PLAN = private_plan(NUM_STEPS)
+SEEDED = pytest.mark.filterwarnings("ignore:NOT PRIVATE:dpvi.PrivacyWarning")
 
 
 def svi(plan=PLAN, model=mean, guide=mean_guide, optim=None, **options):
@@ -37,6 +38,7 @@ def steps(each, state, count, data=Y):
     return state
 
 
+@SEEDED
 def test_run_and_a_loop_of_updates_take_the_same_steps():
     looped = svi()
     state = steps(looped, looped.init(jax.random.key(3), Y), NUM_STEPS)
@@ -47,6 +49,7 @@ def test_run_and_a_loop_of_updates_take_the_same_steps():
     assert not np.allclose(start.xi, state.xi)
 
 
+@SEEDED
 def test_run_is_fit_with_a_guide():
     key = jax.random.key(9)
     ran = svi().run(key, Y, progress_bar=False)
@@ -54,15 +57,38 @@ def test_run_is_fit_with_a_guide():
     fitted = dpvi.fit(mean, (Y,), PLAN, guide=mean_guide, optimizer=optax.adam(0.05), seed=seed, progress=False)
     np.testing.assert_array_equal(fitted.trace.iterates, ran.result.trace.iterates)
     np.testing.assert_array_equal(fitted.trace.final, ran.state.xi)
-    assert "explicit seed" in str(ran.result.guarantee)
+    assert ran.result.guarantee == fitted.guarantee
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_a_run_with_a_jax_key_says_in_capitals_that_it_is_not_private(impl, capsys):
+    key = jax.random.key(2**31 + 12345, impl=impl)
+    for begin in (svi().init, svi().run):
+        with pytest.warns(dpvi.PrivacyWarning, match=r"NOT PRIVATE: .* by trying\. Pass None in its place"):
+            ran = begin(key, Y)
+    assert str(ran.result.guarantee).startswith("NOT PRIVATE")
+    assert not ran.result.guarantee.private
+    assert "dpvi NOT PRIVATE" in capsys.readouterr().err
+
+
+def test_without_noise_a_key_takes_nothing_away():
+    ran = svi(exact_plan(2)).run(jax.random.key(0), Y, progress_bar=False)  # a warning would be an error
+    assert "no noise was planned" in str(ran.result.guarantee)
+
+
+def test_keys_longer_than_those_of_jax_are_refused():
+    """As a number they could pass for a secret seed, and jax.random.key fills them from 32 bits."""
+    with pytest.raises(TypeError, match=r"rng_key must be None, .* NOT PRIVATE"):
+        svi().init(jnp.ones(8, jnp.uint32), Y)
 
 
 def test_without_a_key_every_run_is_another():
     first, second = (svi().run(None, Y, progress_bar=False) for _ in range(2))
     assert not np.any(np.asarray(first.state.xi) == np.asarray(second.state.xi))
-    assert "explicit seed" not in str(first.result.guarantee)
+    assert first.result.guarantee == PLAN.guarantee
 
 
+@SEEDED
 @pytest.mark.parametrize("optim", [numpyro.optim.Adam(0.05), numpyro.optim.SGD(1e-3)], ids=["Adam", "SGD"])
 def test_numpyros_optimisers_take_numpyros_steps(optim):
     """Against optax's of the same name: Adam's updates agree, SGD's are exact."""
@@ -145,6 +171,7 @@ def test_evaluate_wants_to_hear_that_data_are_public():
     assert abs(loss / 2 - expected) > 5 * error
 
 
+@SEEDED
 def test_nothing_without_noise_is_in_the_state_and_nothing_tells_the_number_of_records():
     """With a clip norm of almost nothing records cannot reach a noisy sum; so nothing in a state may know them."""
     release = GaussianRelease("gradients", 1.0, 3, 1e6, 1e-6)
@@ -196,6 +223,7 @@ def regression(x, y=None, num_total=None, prior_scale=1.0):
         numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
 
+@SEEDED
 def test_settings_among_the_arguments_are_bound():
     x = np.random.default_rng(0).normal(size=(40, 2))
     y = (x[:, 0] > 0).astype(int)

@@ -46,7 +46,7 @@ def _arrays(value):
 def test_a_plan_that_claims_more_than_it_keeps_does_not_run():
     honest = dpvi.plan(epsilon=1.0, delta=1e-3, sampling_rate=0.5, num_steps=3, clip_norm=1.0)
     stored = honest.to_dict()
-    assert fit(plan=Plan.from_dict(stored)).guarantee.epsilon == 1.0
+    assert fit(plan=Plan.from_dict(stored), seed=None).guarantee.epsilon == 1.0
     stored["epsilon"] = 0.01
     with pytest.raises(ValueError, match=r"claims epsilon = 0\.01 .* but its releases spend 1"):
         fit(plan=Plan.from_dict(stored))
@@ -83,7 +83,6 @@ def test_a_seed_repeats_the_run_and_another_does_not():
     assert_same_trace(fit().trace, first.trace)
     other = fit(seed=2)
     assert not np.any(other.trace.noisy_sums == first.trace.noisy_sums)
-    assert not np.any(other.trace.iterates[0, :2] == first.trace.iterates[0, :2])
     beyond_32_bits = fit(seed=1 + 2**32)
     assert not np.any(beyond_32_bits.trace.noisy_sums == first.trace.noisy_sums)
 
@@ -91,12 +90,6 @@ def test_a_seed_repeats_the_run_and_another_does_not():
 def test_without_a_seed_every_run_is_another():
     one, other = fit(seed=None), fit(seed=None)
     assert not np.any(one.trace.noisy_sums == other.trace.noisy_sums)
-
-
-def test_the_guarantee_names_an_explicit_seed():
-    assert "explicit seed" in str(fit().guarantee)
-    assert "explicit seed" not in str(fit(seed=None).guarantee)
-    assert str(fit(plan=exact_plan(1)).guarantee).startswith("NOT PRIVATE")
 
 
 # What runs
@@ -281,9 +274,9 @@ def test_a_declared_number_of_records_must_be_the_datas():
     assert fit(plan=dataclasses.replace(PLAN, num_records=len(RECORDS))).plan.num_records == len(RECORDS)
 
 
-@pytest.mark.parametrize(("plan", "label"), [(PLAN, "dpvi ε = 1"), (exact_plan(NUM_STEPS, 0.5), "dpvi not private")])
+@pytest.mark.parametrize(("plan", "label"), [(PLAN, "dpvi ε = 1"), (exact_plan(NUM_STEPS, 0.5), "dpvi NOT PRIVATE")])
 def test_the_progress_bar_shows_steps_and_epsilon_only(capsys, plan, label):
-    dpvi.fit(MODEL, RECORDS, plan, seed=1)
+    dpvi.fit(MODEL, RECORDS, plan)
     captured = capsys.readouterr()
     assert captured.out == ""
     shown = [line for line in re.split(r"[\r\n]", captured.err) if line.strip()]

@@ -52,6 +52,7 @@ def test_a_guide_is_clipped_the_same_with_gradients_of_single_records_and_withou
 
 
 @pytest.mark.usefixtures("x64")
+@pytest.mark.filterwarnings("ignore:NOT PRIVATE:dpvi.PrivacyWarning")
 def test_dpsvi_takes_the_same_steps_one_by_one():
     svi = dpvi.DPSVI(mean, mean_guide, optax.sgd(0.05), plan=plan_of(QUANTILE))
     whole = dpvi.DPSVI(mean, mean_guide, optax.sgd(0.05), plan=plan_of(QUANTILE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -25,8 +26,10 @@ from support.small_models import (
 )
 
 import dpvi
+from dpvi.mechanism.rng import _derived, root_key
 from dpvi.models.functions import from_functions
 from dpvi.studies import _Study
+from dpvi.study_folder import fingerprint, study_key
 from dpvi.train import lanes
 
 NUM_GROUPS = -(-STUDY_SETS // STUDY_GROUP)
@@ -167,8 +170,8 @@ def test_a_folder_says_nothing_of_records_and_seeds(begun, tmp_path):
     numbers = {int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", text)}
     assert not numbers & {STUDY_RECORDS, 111, 112, 113, 114, 115}
     assert STUDY_SETS in numbers, "power: numbers are found"
-    # the fingerprint of the same data under other seeds is another one, so nobody without them can check a guess
-    study(tmp_path / "other", seeds=[21, 22, 23, 24, 25])
+    # the same study in another folder has other fingerprints: their key is random, so nobody without it checks a guess
+    study(tmp_path / "other")
     mine, other = (json.loads((folder / "study.json").read_text()) for folder in (begun, tmp_path / "other"))
     assert mine["settings"] == other["settings"]
     assert not set(mine["fingerprints"].values()) & set(other["fingerprints"].values())
@@ -190,6 +193,38 @@ def test_bad_settings_are_refused_before_anything_is_written(tmp_path, changes, 
     with pytest.raises(kind, match=message):
         study(tmp_path / "study", **changes)
     assert not (tmp_path / "study").exists()
+
+
+def test_fingerprints_cannot_be_found_by_trying_seeds(begun):
+    """The old key followed from the seeds: whoever tried them could check any guess about the records."""
+    stored = json.loads((begun / "study.json").read_text())["fingerprints"]["data"]
+    records = jax.tree.leaves(jnp.asarray(np.random.default_rng(7).normal(0.5, 1.0, (STUDY_SETS, STUDY_RECORDS, 2))))
+
+    def guessed(seeds):
+        derived = b"".join(_derived(root_key(seed), "study") for seed in seeds)
+        return fingerprint(hashlib.sha256(derived).digest(), "data", records)
+
+    seeds = [range(first, first + STUDY_SETS) for first in range(100, 120)]
+    assert guessed([111, 112, 113, 114, 115]) in map(guessed, seeds), "power: so the old fingerprint was found"
+    assert stored not in map(guessed, seeds)
+    assert stored == fingerprint(study_key(begun), "data", records), "power: with the key a guess can be checked"
+
+
+def test_the_key_lies_beside_the_folder_and_is_needed_to_go_on(begun, groups_fitted):
+    key = begun.with_name("study.key")
+    assert [path.name for path in begun.rglob("*") if path.suffix == ".key"] == []
+    assert key.stat().st_mode & 0o077 == 0
+    content = key.read_text()
+    key.unlink()
+    with pytest.raises(ValueError, match=r"the key of its fingerprints is missing: .*study\.key\. Put it back"):
+        study(begun)
+    assert not key.exists()
+    key.write_text("nothing")
+    with pytest.raises(ValueError, match=r"study\.key is damaged"):
+        study(begun)
+    key.write_text(content)
+    study(begun)
+    assert groups_fitted == []
 
 
 def test_folders_that_hold_something_else_or_are_damaged_are_refused(tmp_path, begun):

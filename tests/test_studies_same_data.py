@@ -123,8 +123,9 @@ def test_a_folder_keeps_them_and_tells_one_data_set_from_copies(tmp_path, monkey
 
 def test_the_guarantee_of_a_fit_says_what_all_fits_spend(tmp_path):
     plans = [private_plan(STUDY_STEPS)] * 4 + [private_plan(STUDY_STEPS, noise_multiplier=3.0)]
+    large = [2**200 + k for k in range(5)]
     for plan in (plans, plans[0]):
-        for result in study(data=RECORDS, plan=plan, same_data=True):
+        for result in study(data=RECORDS, plan=plan, same_data=True, seeds=large):
             assert result.guarantee.epsilon == 1.0
             assert "one of 5 fits of the same records" in str(result.guarantee)
             assert "in one call; together these spend ε = 5 at δ = 5e-05, and further" in str(result.guarantee)
@@ -135,6 +136,9 @@ def test_the_guarantee_of_a_fit_says_what_all_fits_spend(tmp_path):
     open_one = dpvi.plan_nonprivate(0.5, STUDY_STEPS)
     private, _, public = study(data=RECORDS, plan=[*plans[:2], open_one], seeds=[1, 2, 3], same_data=True)
     assert "protects nobody" in str(private.guarantee)
+    mixed = study(data=RECORDS, plan=plans[0], seeds=[2**200, 3], same_data=True)
+    assert [one.guarantee.private for one in mixed] == [True, False]
+    assert "not all of them private: published with those that are not, it protects nobody" in str(mixed[0].guarantee)
     replaced = dataclasses.replace(plans[0], adjacency="substitute")
     other, _ = study(data=RECORDS, plan=[plans[0], replaced], seeds=[1, 2], same_data=True)
     assert "different changes of the records: of all, nothing is promised" in str(other.guarantee)

@@ -56,7 +56,7 @@ def compiled(task: Task, data: Arrays) -> Any:
 
     def again(seed: int) -> tuple[dpvi.Result, float]:
         run_streams = streams(root_key(seed))
-        state = jax.block_until_ready(algorithm.initial(start(algorithm, None, run_streams)))
+        state = jax.block_until_ready(algorithm.initial(start(algorithm, None)))
         begin = time.perf_counter()
         trace = run(placed.records, run_streams, state)[0]  # as numpy arrays: it has waited for the device
         seconds = time.perf_counter() - begin

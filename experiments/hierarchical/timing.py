@@ -40,7 +40,7 @@ def measure(num_steps: int, repeats: int = 3) -> dict[str, float]:
         ready = prepare(bound_model, tuple(problem.train), plan, guide=bound_guide, optimizer=optimizer, seed=0)
     algorithm, placed, key, _ = ready
     run, run_streams = Run(algorithm), streams(key)
-    state = algorithm.initial(start(algorithm, None, run_streams))
+    state = algorithm.initial(start(algorithm, None))
     whole = [_taken(lambda: run(placed.records, run_streams, state)) for _ in range(1 + repeats)][1:]
     length, sizes = run.layout.chunk_length, run.sizes
     draw = jax.jit(make_draws(algorithm.sampler, sizes.release, (1, sizes.base), run.dtype))

@@ -45,7 +45,7 @@ def _private_step_seconds(problem: Problem, settings: Settings) -> float:
     draw = jax.jit(make_draws(algorithm.sampler, sizes.release, (1, sizes.base), dtype))
     chunk = jax.jit(make_chunk(algorithm, layout, careful=False))
     run_streams = streams(root_key(0))
-    state = algorithm.initial(start(algorithm, None, run_streams))
+    state = algorithm.initial(start(algorithm, None))
     length = layout.chunk_length
 
     def steps() -> State:
@@ -70,7 +70,7 @@ def step_memory(problem: Problem, settings: Settings) -> dict[str, Any]:
     shape = partial(jax.ShapeDtypeStruct, dtype=dtype)
     positions = jax.ShapeDtypeStruct((algorithm.sampler.physical_size,), jnp.int32)
     drawn = Draws(positions, shape((sizes.release,)), shape((1, sizes.base)))
-    state = algorithm.initial(start(algorithm, None, streams(root_key(0))))
+    state = algorithm.initial(start(algorithm, None))
     step = jax.jit(lambda records, state, drawn: private_step(algorithm, records, state, drawn, None, None))
     inference = svi(changed)
     batch = jnp.asarray(np.round(problem.train[: changed.batch_size]))

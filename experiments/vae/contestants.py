@@ -88,7 +88,7 @@ def private(
 
     def train(seed: int) -> Trained:
         run_streams = streams(root_key(seed))
-        state = algorithm.initial(start(algorithm, None, run_streams))
+        state = algorithm.initial(start(algorithm, None))
         jax.block_until_ready((state, records))
         started = time.perf_counter()
         trace = run(records, run_streams, state)[0]

@@ -8,6 +8,7 @@ noise twice; no loss is returned, because a loss is a statistic of the records w
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from dpvi.core.guarantee import kind_of_seed
 from dpvi.core.plan import Plan
+from dpvi.core.validation import PrivacyWarning
 from dpvi.data.records import as_records, filled_up, structure_of
 from dpvi.data.sampling import whole_tiles
 from dpvi.data.sharding import Records
@@ -31,6 +34,8 @@ from dpvi.train.chunk import Layout, make_chunk
 from dpvi.train.draws import compiled_draws
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run
+from dpvi.train.loop import progress_bar as make_bar
+from dpvi.train.program_check import Program
 from dpvi.train.step import Algorithm, State, noise_of, sizes_of
 
 
@@ -145,8 +150,9 @@ class DPSVI:
         Parameters
         ----------
         rng_key
-            None takes 256 bits from the operating system. A key makes the run repeatable, for research: the guarantee
-            then says so. A key must never be used twice on real records: both runs would add the same noise.
+            None takes 256 bits from the operating system: pass it wherever records are real. With a key the run can be
+            repeated, by anybody: keys of JAX have 64 bits, and ``jax.random.key(0)`` is the first that is tried.
+            Such a run is NOT PRIVATE. A warning, the guarantee and the result say so.
         args, kwargs
             The arguments of model and guide: all records in arrays with a common leading axis. Numbers, strings and
             None are settings. Arrays mapped from files are loaded whole; :func:`dpvi.fit` with ``guide=`` leaves
@@ -159,6 +165,13 @@ class DPSVI:
                 "This DPSVI has begun its run. Another run costs its own epsilon on top: make another DPSVI for it."
             )
         seed = seed_of(rng_key)
+        if seed is not None and self.plan.private:
+            warnings.warn(
+                "NOT PRIVATE: noise that comes from a JAX key can be removed by whoever finds the key by trying. Pass "
+                "None in its place, which takes 256 bits from the operating system; keys are for simulated records.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
         data, model, guide = bound(self._model, self._guide, args, kwargs)
         data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, np.memmap) else leaf, data)
         if several():
@@ -169,7 +182,7 @@ class DPSVI:
         algorithm, placed, key, _ = prepare(model, data, self.plan, guide=guide, **options)
         self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
         self._step, self._next_step = None, 0
-        state = algorithm.initial(start(algorithm, init_params, self._prepared.streams))
+        state = algorithm.initial(start(algorithm, init_params))
         return DPSVIState(state.xi, state.optimizer, 0, state.clip_norm)
 
     def update(self, state: DPSVIState, *args: Any, **kwargs: Any) -> DPSVIState:
@@ -233,7 +246,8 @@ class DPSVI:
         begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
         remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
-        trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=progress_bar)[0]
+        with make_bar(self.plan, progress_bar, secret=kind_of_seed(ready.seed) != "guessable") as bar:
+            trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=bar)[0]
         result = make_result(ready.algorithm, trace, structure_of(ready.records.rows), ready.seed)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)
@@ -292,7 +306,7 @@ def _one_step(algorithm: Algorithm, run_streams: Streams) -> Callable[[Any, Stat
     draw = compiled_draws(algorithm.sampler, sizes.noise, eta_shape, dtype)
 
     layout = Layout(num_steps=1, chunk_length=1, window_length=1, block_length=1)
-    program, noise = jax.jit(make_chunk(algorithm, layout, careful=True)), noise_of(algorithm)
+    program, noise = Program(make_chunk(algorithm, layout, careful=True), algorithm, careful=True), noise_of(algorithm)
 
     def one(records: Records, state: State, step: int) -> State:
         with jax.enable_x64(True):

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from dpvi.core.driver import Driver
+from dpvi.core.guarantee import Captured, Circumstances, Together, kind_of_seed
 from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import ConvergenceWarning
@@ -21,7 +22,7 @@ from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.base import describe
 from dpvi.mechanism.histogram import noisy_histograms
-from dpvi.mechanism.rng import Streams, histogram_stream, streams
+from dpvi.mechanism.rng import histogram_stream, streams
 from dpvi.models.base import Model
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.generative import covariates_of
@@ -30,15 +31,13 @@ from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare
-from dpvi.privacy.planning import checked_guarantee
 from dpvi.train.feed import reading
 from dpvi.train.hosts import from_all, from_first, losses_explained, ready_together, require_same
-from dpvi.train.loop import Run
+from dpvi.train.loop import Run, progress_bar
 from dpvi.train.step import Algorithm
 
 _INITIAL_SPREAD = 0.1
-_START = 0xFFFFFFFF  # no step has this number, so a guide's start shares no bits with a draw
-_SEEDED = "Sampling and noise came from an explicit seed: whoever knows it can remove the noise. For research only."
+_START = 20_260_101  # any number would do: a public constant, so that where a run starts tells nothing of its seed
 
 
 def fit(
@@ -86,9 +85,10 @@ def fit(
         :mod:`dpvi.models.guides`.
     initial_location
         Where the location starts: a vector of unconstrained values, or ``{site: value}`` on the sites' own supports.
-        It is part of what is released, so it must not come from the records. By default normal with standard
-        deviation 0.1, so that exchangeable components can part. With a guide, ``{parameter: value}`` for the parameters
-        that are not to start where guide and model say.
+        It is part of what is released, so it must not come from the records. By default the same numbers for all runs,
+        whatever their seed: drawn once, normal with standard deviation 0.1, so that exchangeable components can part.
+        With a guide, ``{parameter: value}`` for the parameters that are not to start where guide and model say; random
+        starts of these are the same for all runs, too.
     driver
         Chooses between optimising and measuring at a fixed point, from released quantities; see
         :mod:`dpvi.core.driver`. By default the plan's schedule decides: where it measures and the model can draw
@@ -104,9 +104,10 @@ def fit(
         records (the same arrays or files in two of them are refused), on all devices of all of them. It changes time
         and memory and the order of additions, never the mechanism. See docs/how-to/many-devices.md.
     seed
-        ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research: the
-        guarantee then says so. Two runs with one seed add the same noise, which their difference does not have: a
-        seed must never be used twice on real records.
+        ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research. With one
+        below 2^128 the run is NOT PRIVATE, and all it gives says so: such numbers can be found by trying. One from
+        ``secrets.randbits(256)`` must be kept secret, as the guarantee says. Two runs with one seed add the same noise,
+        which their difference does not have: a seed must never be used twice on real records.
     progress
         Show a bar with steps and ε. It shows nothing that saw records.
 
@@ -136,7 +137,7 @@ def fit(
     run_streams = streams(key)
     with losses_explained(), reading(algorithm.feed):
         with ready_together():
-            location = start(algorithm, initial_location, run_streams)
+            location = start(algorithm, initial_location)
         state = algorithm.initial(jnp.asarray(from_first(location)))
         # where the number of records alone is counted, shapes tell it and no row is read
         histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
@@ -146,7 +147,8 @@ def fit(
         require_same({"steps of a chunk": compiled.layout})
         run = partial(compiled, placed.records, run_streams, state)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
-        trace = run_within_memory(remedy, run, driver=driver, progress=progress)[0]
+        with progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable") as bar:
+            trace = run_within_memory(remedy, run, driver=driver, progress=bar)[0]
     return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
 
 
@@ -187,21 +189,23 @@ def _over_all_processes(count: Callable[[], np.ndarray]) -> np.ndarray:
     return from_all(counts).sum(axis=0)
 
 
-def start(algorithm: Algorithm, initial: Any, run_streams: Streams) -> jax.Array:
-    """Where a run starts: the location of a family, or all parameters of a guide and its model."""
+def start(algorithm: Algorithm, initial: Any) -> jax.Array:
+    """Where a run starts: the location of a family, or all parameters of a guide and its model.
+
+    It is released and depends on nothing secret. A start that followed from a seed would show which seed it was.
+    """
     model: Any = algorithm.model
     if not isinstance(model, GuidedModel):
-        return _location(model, initial, run_streams)
+        return _location(model, initial)
     if initial is not None and not isinstance(initial, dict):
         raise ValueError(f"With a guide, initial_location must be a dict of parameters, got {type(initial).__name__}.")
-    return model.initial(jax.random.fold_in(run_streams.model, np.uint32(_START)), initial)
+    return model.initial(jax.random.key(_START), initial)
 
 
-def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
+def _location(model: Model, initial: Any) -> jax.Array:
     dtype = jnp.zeros(()).dtype
     if initial is None:
-        # public and not privacy-critical: the model stream seeds a host generator, which needs no compilation
-        rng = np.random.default_rng(np.asarray(jax.random.key_data(run_streams.model)))
+        rng = np.random.default_rng(_START)  # on the host, where nothing need be compiled
         return jnp.asarray(_INITIAL_SPREAD * rng.normal(size=model.dimension), dtype)
     try:
         location = model.unconstrain(initial) if isinstance(initial, dict) else jnp.asarray(initial, dtype)
@@ -215,12 +219,16 @@ def _location(model: Model, initial: Any, run_streams: Streams) -> jax.Array:
 
 
 def make_result(
-    algorithm: Algorithm, trace: Any, structure: Any, seed: int | None, scores: ScoreModel | None = None
+    algorithm: Algorithm,
+    trace: Any,
+    structure: Any,
+    seed: int | None,
+    scores: ScoreModel | None = None,
+    *,
+    captured: tuple[Captured, ...] = (),
+    together: Together | None = None,
 ) -> Result:
-    """A trace with its guarantee and what is needed to read it."""
-    guarantee = checked_guarantee(algorithm.plan)
-    if seed is not None and algorithm.plan.private:
-        guarantee = guarantee.assuming(_SEEDED)
+    """A trace with what its guarantee rests on and what is needed to read it."""
     if not np.all(np.isfinite(trace.final)):
         warnings.warn(
             "The run diverged: its last iterate is not finite. Use a smaller learning rate or a larger clip norm.",
@@ -229,7 +237,7 @@ def make_result(
         )
     return Result(
         plan=algorithm.plan,
-        guarantee=guarantee,
+        circumstances=Circumstances(kind_of_seed(seed), captured, together),
         trace=trace,
         family=algorithm.family,
         estimator=describe(algorithm.estimator),

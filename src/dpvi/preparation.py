@@ -27,7 +27,6 @@ from dpvi.gradients.ghost import uses_ghost_clipping
 from dpvi.gradients.ghost.microbatch import checked_microbatch_size
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
-from dpvi.mechanism.compiler_check import check_compiler
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.check import check
@@ -88,7 +87,6 @@ def prepare(
             _refuse_beside_a_guide(family, estimator, covariate_law)
         if driver is not None:
             _check_measurable(guide, estimator)
-        check_compiler()
         _check_settings(plan, family, estimator, optimizer)
         microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from jax.sharding import Mesh
 from tqdm.auto import tqdm
 
 from dpvi.core import validation
+from dpvi.core.guarantee import Together, kind_of_seed
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.data.records import as_records, filled_up, structure_of
@@ -24,14 +24,14 @@ from dpvi.data.sharding import Records
 from dpvi.families import Family, MeanField
 from dpvi.fitting import histograms_of, make_result, run_within_memory, start
 from dpvi.gradients import Aligned, Estimator
-from dpvi.mechanism.rng import Streams, root_key, streams, study_secret
+from dpvi.mechanism.rng import Streams, root_key, streams
 from dpvi.models.base import Model
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver
 from dpvi.preparation import Prepared, prepare
 from dpvi.privacy.together import joint_guarantee
-from dpvi.study_folder import StudyFolder, fingerprint
+from dpvi.study_folder import StudyFolder, fingerprint, study_key
 from dpvi.train.hosts import several
 from dpvi.train.loop import Run, progress_bar
 from dpvi.train.mesh import share
@@ -71,8 +71,9 @@ def fit_many(
         One plan for all, or one per fit: fits with equal plans run side by side, one plan after the other.
     seeds
         One seed per fit, no two alike, or ``None`` for keys from the operating system. A run with a seed equals
-        :func:`fit` with that seed, up to rounding. A seed must never be used for two runs on real records, in one call
-        or in several: both add the same noise, and their difference has none.
+        :func:`fit` with that seed, up to rounding: below 2^128, as in ``range(100)``, it is NOT PRIVATE and its result
+        says so. A seed must never be used for two runs on real records, in one call or in several: both add the same
+        noise, and their difference has none.
     same_data
         Fit one data set once for every seed, or for every plan of a list. All fits read one copy of the records.
     group_size
@@ -101,13 +102,13 @@ def fit_many(
     to (Σ ε, Σ δ), or the ε of one plan where all plans come from one :func:`dpvi.plan_together`
     (:func:`dpvi.privacy.joint_guarantee`). With ``same_data`` the guarantee of every result says what all spend.
 
-    A folder holds results, which may be published as they are, and fingerprints of data and seeds under a key that is
-    derived from all seeds and stored nowhere. To whoever does not know the seeds they say nothing; whoever does could
-    remove the noise, with or without them.
+    A folder holds results and fingerprints of data and seeds, under a random key that is kept beside the folder, in
+    ``directory.key``. To whoever does not have that file they say nothing, however small the seeds are; do not publish
+    it.
     """
     fits = _checked_fits(data, plan, seeds, same_data, directory)
     plans = [plan] * len(fits.keys) if isinstance(plan, Plan) else list(plan)
-    together = _spent_together(plans) if same_data else None
+    together = _spent_together(plans, fits.seeds) if same_data else None
     results: dict[int, Result] = {}
     for number, (one, members) in enumerate(_by_plan(plans).items()):
         chosen = fits.chosen(members)
@@ -133,7 +134,8 @@ def fit_many(
         folder = None
         if directory is not None:
             path = Path(directory)
-            folder = study.folder(path if isinstance(plan, Plan) else path / f"plan-{number}", size)
+            key = study_key(path)
+            folder = study.folder(path if isinstance(plan, Plan) else path / f"plan-{number}", size, key)
         results |= dict(zip(members, study.all_results(size, folder, progress), strict=True))
     return [results[index] for index in range(len(plans))]
 
@@ -183,7 +185,7 @@ class _Study(NamedTuple):
     shared: Records | None  # of all fits, where they read the same
     initial_location: Any
     covariate_law: CovariateLaw | None
-    together: str | None  # what all fits of the same records spend
+    together: Together | None  # what all fits of the same records spend
 
     @property
     def algorithm(self) -> Algorithm:
@@ -198,7 +200,7 @@ class _Study(NamedTuple):
         """Records, streams and first states of some fits, where they run."""
         chosen, mesh = self.fits.chosen(lanes), self.mesh
         by_lane = [streams(key) for key in chosen.keys]
-        locations = [start(self.algorithm, self.initial_location, of_lane) for of_lane in by_lane]
+        locations = [start(self.algorithm, self.initial_location)] * len(by_lane)
         state = jax.vmap(self.algorithm.initial)(jnp.asarray(np.stack(locations)))
         of_lanes = Streams(*map(_stacked_keys, zip(*by_lane, strict=True)))
         if self.shared is not None:
@@ -225,17 +227,14 @@ class _Study(NamedTuple):
 
     def _result(self, number: int, trace: Trace) -> Result:
         seed = None if self.fits.seeds is None else self.fits.seeds[number]
-        result = make_result(self.algorithm, trace, self.fits.structure, seed, self.ready.scores)
-        if self.together is None or not result.plan.private:
-            return result
-        return dataclasses.replace(result, guarantee=result.guarantee.assuming(self.together))
+        return make_result(self.algorithm, trace, self.fits.structure, seed, self.ready.scores, together=self.together)
 
     def all_results(self, group_size: int, folder: StudyFolder | None, progress: bool) -> list[Result]:
         """Results of all fits, group after group; those that ``folder`` keeps are read."""
         plan, num_fits = self.algorithm.plan, len(self.fits.keys)
         groups = [range(begin, min(begin + group_size, num_fits)) for begin in range(0, num_fits, group_size)]
         results: list[Result] = []
-        with progress_bar(plan, progress, len(groups)) as bar:
+        with progress_bar(plan, progress, len(groups), not _any_guessable(self.fits.seeds)) as bar:
             for number, members in enumerate(groups):
                 kept = None if folder is None else folder.group(number, len(members), plan)
                 if kept is not None:
@@ -248,15 +247,15 @@ class _Study(NamedTuple):
                 results += fitted
         return results
 
-    def folder(self, path: Path, group_size: int) -> StudyFolder:
+    def folder(self, path: Path, group_size: int, key: bytes) -> StudyFolder:
         """Where groups are kept, once what is there is known to be of this study."""
-        algorithm, secret = self.algorithm, study_secret(self.fits.keys)
+        algorithm = self.algorithm
         records, of_lanes, state = self.arguments(self._filled([0]))
         settings = {
             "plan": algorithm.plan.to_dict(),
             "number of data sets": len(self.fits.keys),
             "same_data": self.fits.same_data,
-            "all fits of the same records": self.together,
+            "all fits of the same records": self.together and str(self.together),
             "group_size": group_size,
             "devices": 1 if self.mesh is None else self.mesh.size,
             "precision": jnp.zeros(()).dtype.name,
@@ -265,13 +264,13 @@ class _Study(NamedTuple):
         }
         law = [] if self.covariate_law is None else jax.tree.leaves(self.covariate_law(jax.random.key(0), 16))
         contents = {
-            "seeds": [],
+            "seeds": [jax.random.key_data(root) for root in self.fits.keys],
             "data": jax.tree.leaves(self.fits.records),
             "initial_location": [state.xi],
             "covariate_law": law,
             "model, estimator, family or optimizer": [self.run.lowered(records, of_lanes, state).as_text()],
         }
-        return StudyFolder(path, settings, {name: fingerprint(secret, name, part) for name, part in contents.items()})
+        return StudyFolder(path, settings, {name: fingerprint(key, name, part) for name, part in contents.items()})
 
     def _filled(self, members: Sequence[int]) -> list[int]:
         return [*members, *[members[-1]] * (self.num_lanes - len(members))]
@@ -291,20 +290,22 @@ def _by_plan(plans: Sequence[Plan]) -> dict[Plan, list[int]]:
     return members
 
 
-def _spent_together(plans: Sequence[Plan]) -> str | None:
+def _spent_together(plans: Sequence[Plan], seeds: Sequence[int] | None) -> Together | None:
     """What the guarantee of one of several fits of the same records has to say of the others."""
     if len(plans) < 2:
         return None
-    these = f"This is one of {len(plans)} fits of the same records that were made in one call"
-    if not all(plan.private for plan in plans):
-        return f"{these}, not all of them private: published with those that are not, it protects nobody."
+    # where all seeds can be guessed, each result says so itself, and what was planned for all is worth knowing
+    all_secret = len({kind_of_seed(seed) for seed in seeds or ()}) < 2
+    if not all_secret or not all(plan.private for plan in plans):
+        return Together(len(plans), all_private=False)
     if len({(plan.adjacency, plan.unit) for plan in plans}) > 1:
-        return f"{these}, by plans that protect against different changes of the records: of all, nothing is promised."
+        return Together(len(plans), all_private=True)
     joint = joint_guarantee(plans, [plan.guarantee for plan in plans])
-    return (
-        f"{these}; together these spend ε = {joint.epsilon:.6g} at δ = {joint.delta:.3g}, and further fits of the same "
-        "people add to it."
-    )
+    return Together(len(plans), True, joint.epsilon, joint.delta)
+
+
+def _any_guessable(seeds: Sequence[int] | None) -> bool:
+    return any(kind_of_seed(seed) == "guessable" for seed in seeds or ())
 
 
 def _checked_fits(

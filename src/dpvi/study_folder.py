@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import secrets
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,38 @@ from dpvi.core.plan import Plan
 from dpvi.posterior import storage
 from dpvi.posterior.result import Result
 
-_FORMAT = "dpvi study 1"
+_FORMAT = "dpvi study 2"
+
+
+def study_key(folder: Path) -> bytes:
+    """The key of a study's fingerprints: 256 random bits in a file beside its folder, made on the first call.
+
+    A key derived from the seeds would be as easily guessed as they are, and whoever has it can check a guess about the
+    records. Inside the folder it would be published with the results.
+    """
+    file = folder.absolute()
+    file = file.with_name(f"{file.name}.key")
+    if not file.exists():
+        if any(folder.glob("**/study.json")):
+            raise ValueError(
+                f"{folder} keeps a study, but the key of its fingerprints is missing: {file}. Put it back, or give "
+                "fit_many another folder to begin a new study."
+            )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _own_name(file)
+        temporary.touch(mode=0o600)
+        temporary.write_text(secrets.token_hex(32) + "\n")
+        _to_disk(temporary)
+        try:
+            os.link(temporary, file)  # unlike a rename it leaves alone what another process has put there meanwhile
+        except FileExistsError:
+            pass
+        finally:
+            temporary.unlink()
+    try:
+        return bytes.fromhex(file.read_text())
+    except ValueError:
+        raise ValueError(f"{file} is damaged: expected the key of a study's fingerprints.") from None
 
 
 def fingerprint(secret: bytes, name: str, parts: Sequence[Any]) -> str:
@@ -55,8 +87,7 @@ class StudyFolder:
     settings
         What has to be the same and may be read by all: values that JSON holds.
     fingerprints
-        What has to be the same and may be read by nobody: from :func:`fingerprint`, that of the seeds first, on which
-        all others depend.
+        What has to be the same and may be read by nobody: from :func:`fingerprint`.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], fingerprints: Mapping[str, str]) -> None:
@@ -123,8 +154,6 @@ class StudyFolder:
             known, differ = False, []
         if not known:
             raise ValueError(f"{file} is damaged or of another version; give fit_many another folder.")
-        if "seeds" in differ:
-            differ = ["seeds"]  # under other seeds every fingerprint is another one
         if differ:
             raise ValueError(
                 f"{self.path} keeps another study; these differ: {', '.join(differ)}. Call fit_many as the study was "

@@ -15,6 +15,7 @@ from numpyro.optim import Minimize, _NumPyroOptim
 
 from dpvi.gradients.guided import Guided
 
+_KEY_WORDS = 4  # the most that a key of JAX has, so that as a seed it stays below 2^128
 _STATIC = (bool, int, float, str, bytes, type(None))
 
 
@@ -56,12 +57,13 @@ def seed_of(rng_key: Any) -> int | None:
     try:
         typed = jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key)
         words = np.asarray(jax.random.key_data(rng_key) if typed else rng_key)
-        if words.dtype != np.uint32 or words.ndim != 1:
+        if words.dtype != np.uint32 or words.ndim != 1 or len(words) > _KEY_WORDS:
             raise TypeError("not one key")
         return int.from_bytes(words.astype("<u4").tobytes(), "little")
     except (AttributeError, TypeError):
         raise TypeError(
-            "rng_key must be None, which takes 256 bits from the operating system, or one key from jax.random.key; "
+            "rng_key must be None, which takes 256 bits from the operating system, or, for runs that are NOT PRIVATE, "
+            "one key from jax.random.key; "
             f"got {type(rng_key).__name__}. The number of steps is the plan's and no argument."
         ) from None
 

@@ -79,7 +79,10 @@ def test_whole_numbers_stay_whole_on_the_way_through_a_file():
 
 
 def test_a_public_size_and_an_unusual_unit_are_assumptions():
-    sentences = make(num_records=100, unit="one patient").guarantee.assumptions
+    guarantee = make(num_records=100, unit="one patient").guarantee
+    assert "privacy: blanking one patient" in str(guarantee)
+    assert "adding or removing one patient" in str(make(unit="one patient").guarantee)
+    sentences = guarantee.assumptions
     assert any("number of records is declared public" in sentence for sentence in sentences)
     assert any("one patient, is exactly one row" in sentence for sentence in sentences)
     with pytest.raises(TypeError, match="unit must name"):

@@ -15,12 +15,16 @@ from support.statistics import assert_frequencies, assert_rates, assert_variance
 
 from dpvi.data.sampling import (
     MAX_RECORDS,
+    MAX_SLOTS,
     AliasTable,
     gaps,
     is_complete,
+    last_drawn,
     poisson_sampler,
     positions,
+    whole_tiles,
 )
+from dpvi.mechanism.gaussian import FORMED_BITS
 
 
 @pytest.fixture(params=[False, True], ids=["float32", "float64"])
@@ -262,6 +266,25 @@ def test_the_physical_size_rarely_needs_a_second_pass():
     assert poisson_sampler(30_000, 0.01, 50).physical_size == 50
     assert poisson_sampler(30_000, 0.01, 10**6).physical_size == sampler.physical_size
     assert poisson_sampler(5, 0.5).physical_size == 5
+
+
+def test_slots_come_in_whole_tiles():
+    assert [whole_tiles(size) for size in (1, 63, 64, 65, 1000)] == [64, 64, 64, 128, 1024]
+    for size in (1, 50, 64, 300):
+        sampler = poisson_sampler(30_000, 0.01, size)
+        assert (sampler.physical_size, sampler.slots) == (size, whole_tiles(size))
+        found = positions(sampler, words_of(sampler, jnp.arange(7)), jnp.zeros((), jnp.int32))
+        assert found.shape == (sampler.slots, 7)
+        np.testing.assert_array_equal(np.asarray(found)[size:], 30_000)
+        np.testing.assert_array_equal(last_drawn(sampler, found), np.asarray(found)[size - 1])
+
+
+def test_a_pass_stays_within_what_adds_up_exactly():
+    """2²² slots of 30 binary digits each are 52, and float64 has 53."""
+    assert poisson_sampler(MAX_RECORDS, 0.5).physical_size == MAX_SLOTS == 2**22
+    assert not poisson_sampler(MAX_SLOTS + 1, 1.0).takes_all
+    assert poisson_sampler(MAX_SLOTS, 1.0).takes_all
+    assert MAX_SLOTS * 2**FORMED_BITS <= 2**52
 
 
 def test_a_pass_is_complete_when_no_record_is_left_undecided():

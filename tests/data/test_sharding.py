@@ -16,10 +16,12 @@ from dpvi.data.sharding import (
     Shards,
     even_lengths,
     make_shards,
+    mesh_of,
     num_windows,
     one_window_is_enough,
+    own_bounds,
     own_window,
-    whole_shard,
+    place_rows,
 )
 
 
@@ -35,10 +37,11 @@ def shards_of(lengths, slots) -> Shards:
 
 def found(shards: Shards, positions: np.ndarray) -> list[int]:
     """All positions that all windows of all devices include, in the numbering of all records."""
-    numbers = on_devices(shards, lambda: num_windows(shards, jnp.asarray(positions)))
+    bounds, slots = jnp.asarray(shards.bounds, jnp.int32), shards.slots
+    numbers = on_devices(shards, lambda: num_windows(bounds, slots, jnp.asarray(positions)))
     together: list[int] = []
     for number in range(int(numbers.max())):
-        window = on_devices(shards, lambda n=number: own_window(shards, jnp.asarray(positions), n))
+        window = on_devices(shards, lambda n=number: own_window(bounds, slots, jnp.asarray(positions), n))
         for device, (rows, included, _) in enumerate(zip(*map(np.asarray, window), strict=True)):
             length = shards.bounds[device + 1] - shards.bounds[device]
             assert np.all((rows >= 0) & (rows < length)), "a window must stay inside its shard"
@@ -66,9 +69,23 @@ def test_a_window_that_ignores_where_its_shard_begins_would_be_found_out():
     assert found(shifted, positions) != positions.tolist()
 
 
-def test_a_whole_shard_is_its_rows_without_the_padding():
+def test_every_device_knows_its_own_rows():
+    """From bounds that are an argument of the program, which does not know how many records there are."""
     shards = shards_of([2, 4, 1], 4)
-    np.testing.assert_array_equal(on_devices(shards, lambda: whole_shard(shards)).sum(axis=1), [2, 4, 1])
+    start, stop = on_devices(shards, lambda: own_bounds(jnp.asarray(shards.bounds, jnp.int32)))
+    np.testing.assert_array_equal(start, [0, 2, 6])
+    np.testing.assert_array_equal(stop, [2, 6, 7])
+
+
+def test_shards_are_filled_up_to_whole_tiles_with_their_last_row():
+    """A made-up row might not be finite where every real one is."""
+    shards = shards_of([70], 64)
+    assert shards.rows == 128
+    rows = np.arange(140.0).reshape(70, 2)
+    placed = np.asarray(place_rows(mesh_of(jax.devices()[:1]), shards, {"x": rows})["x"])
+    np.testing.assert_array_equal(placed[:70], rows)
+    np.testing.assert_array_equal(placed[70:], np.tile(rows[-1:], (58, 1)))
+    assert shards_of([3, 65, 2], 64).rows == 128
 
 
 def test_one_short_window_in_one_step_is_enough_to_be_careful():
@@ -79,10 +96,10 @@ def test_one_short_window_in_one_step_is_enough_to_be_careful():
 
 
 def test_slots_cover_the_longest_shard():
-    assert make_shards([900, 100], poisson_sampler(1000, 0.1), 0.1).slots == poisson_sampler(900, 0.1).physical_size
-    assert make_shards([900, 100], poisson_sampler(1000, 1.0), 1.0).slots == 900
-    # a batch of about 100 in passes of 50: the longest shard has about 45 of each
-    assert 45 < make_shards([900, 100], poisson_sampler(1000, 0.1, 50), 0.1).slots < 80
+    assert make_shards([900, 100], poisson_sampler(1000, 0.1), 0.1).slots == poisson_sampler(900, 0.1).slots == 192
+    assert make_shards([900, 100], poisson_sampler(1000, 1.0), 1.0).slots == 960
+    # a batch of about 1,000 in passes of 500: the longest shard has about 450 of each
+    assert 450 < make_shards([9000, 1000], poisson_sampler(10_000, 0.1, 500), 0.1).slots <= 576
 
 
 def test_even_lengths_cover_all_rows():

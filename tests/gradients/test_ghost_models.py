@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from support.small_models import clipped
+from support.units import GHOST_BITS, values
 
 from dpvi.gradients.ghost import clipped_gradient_sum
 from dpvi.gradients.ghost.analysis import analyse
@@ -208,24 +209,46 @@ def difference(model, clip_norm, microbatch_size=None) -> float:
     term, params, records = model
     included = jnp.arange(SLOTS) != 1
     total = compiled(
-        lambda params, records: (
-            clipped_gradient_sum(term, params, records, included, clip_norm, microbatch_size=microbatch_size).value
+        lambda params, records: clipped_gradient_sum(
+            term, params, records, included, clip_norm, microbatch_size=microbatch_size
         )
     )(params, records)
     expected, scale = reference(term, params, records, included, clip_norm)
-    assert total.shape == expected.shape
-    return float(np.max(np.abs(np.asarray(total, np.float64) - expected)) / scale)
+    assert total.total.shape == expected.shape
+    return float(np.max(np.abs(values(total, clip_norm, GHOST_BITS) - expected)) / scale)
 
 
-# rows that cancel make the Gram form clip a little more (norms.py); nothing here cancels beyond a few digits
-TOLERANCE = {"float32": 5e-4, "float64": 1e-11}
+# Data are cut to 2⁻¹⁴ of the power of two above their largest entry, where a record has several rows. Rows that cancel
+# make the Gram form clip a little more (norms.py); nothing here cancels beyond a few digits.
+CUT, WHOLE = 5e-4, 1e-10
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.fixture
+def nothing_is_cut(monkeypatch):
+    """Data as they are, and products in float64, rounded to units of 2⁻³⁸: what is left is the analysis of a model."""
+
+    def product(rows: Rows, scale: jax.Array, present: jax.Array) -> jax.Array:
+        weights = jnp.where(present, scale, 0.0)
+        found = jnp.einsum("nhsi,nhso,n->hio", rows.data, rows.errors, weights)
+        return jnp.round(found * 2.0**GHOST_BITS).astype(jnp.int64).reshape(-1)
+
+    monkeypatch.setattr("dpvi.gradients.ghost.parts.cut_data", lambda rows: rows)
+    monkeypatch.setattr("dpvi.gradients.ghost.parts.exact_product", product)
+    monkeypatch.setattr("dpvi.gradients.ghost.clipped_sum.allowance", lambda *sizes: 0.0)
+
+
+@pytest.mark.usefixtures("x64", "nothing_is_cut")
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[0].__name__)
 def test_every_block_alone(block):
     model = make_model([block], [jnp.tanh], [6], False, 2, 3, "float64")
-    assert difference(model, 0.4) < TOLERANCE["float64"]
+    assert difference(model, 0.4) < WHOLE
+
+
+@pytest.mark.parametrize("block", [dense, twice, tied, heads, row_used_again], ids=lambda block: block.__name__)
+def test_cutting_costs_a_few_digits(block):
+    shapes = next(shapes for each, shapes in BLOCKS if each is block)
+    for rows in (1, 2):
+        assert difference(make_model([(block, shapes)], [jnp.tanh], [6], False, rows, 3, "float32"), 0.4) < CUT
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -243,13 +266,13 @@ def test_random_models(dtype):
     )
     def check(blocks, activations, widths, share, rows, clip_norm, microbatch_size, seed):
         model = make_model(blocks, activations, widths, share, rows, seed, dtype)
-        assert difference(model, clip_norm, microbatch_size) < TOLERANCE[dtype]
+        assert difference(model, clip_norm, microbatch_size) < CUT
 
     with jax.enable_x64(dtype == "float64"):
         check()
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "nothing_is_cut")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_layers_cut_anywhere(seed):
     """Boundaries of layers at random places, through matrices, shared rows and biases alike."""
@@ -261,11 +284,12 @@ def test_layers_cut_anywhere(seed):
     sizes = np.diff([0, *cuts, size]).tolist()
     layers = Layers(tuple(sizes), tuple(generator.uniform(0.01, 0.3, 6).tolist()))
     everyone = jnp.ones(SLOTS, bool)
-    total = compiled(lambda p, r: clipped_gradient_sum(term, p, r, everyone, 1e9, layers=layers).value)(params, records)
+    total = compiled(lambda p, r: clipped_gradient_sum(term, p, r, everyone, 1e9, layers=layers))(params, records)
     rows = compiled(jax.vmap(lambda record: ravel_pytree(jax.grad(term)(params, record))[0]))(records)
     parts = zip(np.split(np.asarray(rows), cuts, axis=1), layers.clip_norms, strict=True)
     expected = [clipped(part, clip_norm).sum(axis=0) for part, clip_norm in parts]
-    np.testing.assert_allclose(total, np.concatenate(expected), rtol=1e-10, atol=1e-12)
+    found = values(total, np.asarray(layers.clip_norms)[layers.labels(size)], GHOST_BITS)
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=0, atol=WHOLE)
 
 
 def norms_of_rows(rows: Rows) -> jax.Array:
@@ -274,12 +298,12 @@ def norms_of_rows(rows: Rows) -> jax.Array:
     return jnp.sqrt(jnp.sum(squares, axis=-1))
 
 
-@pytest.mark.usefixtures("x64")
+@pytest.mark.usefixtures("x64", "nothing_is_cut")
 @pytest.mark.parametrize(("block", "rows"), [(bare, 2), (twice, 1), (tied, 1)])
 def test_norms_without_cross_terms_are_found_out(monkeypatch, block, rows):
     shapes = {"W": (4, 9)} if block is tied else {"W": (4, 4)}
     model = make_model([(block, shapes)], [jax.nn.softplus], [], False, rows, 5, "float64")
-    assert difference(model, 0.4) < TOLERANCE["float64"]
+    assert difference(model, 0.4) < WHOLE
     monkeypatch.setattr("dpvi.gradients.ghost.parts.gradient_norms", norms_of_rows)
     assert difference(model, 0.4) > 1e-3
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.statistics import assert_close, assert_variance, tolerance, variance_with_error
+from support.units import unit
 
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.gradients import Aligned, AlignedNatural, Natural, Preconditioned, Vanilla
@@ -67,7 +68,8 @@ def noiseless_gradient(estimator, family, xi, eta, records, sampling_rate, clip_
     queries = jax.vmap(family.transform, (None, 0))(xi, eta)
     releases = jax.vmap(lambda record: estimator.release(MODEL, family, xi, eta, queries, record))(records)
     assert releases.shape == (NUM_RECORDS, estimator.release_size(family, DIMENSION))
-    total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), clip_norm).value
+    total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), clip_norm).total  # float64 where nothing is clipped
+    total = total.astype(xi.dtype) * (1.0 if np.isinf(clip_norm) else float(unit(clip_norm)))
     return estimator.reconstruct(MODEL, family, xi, eta, total, sampling_rate)
 
 
@@ -203,6 +205,7 @@ def test_bad_numbers_of_draws_are_refused(estimator, num_draws):
 # --- Theorem 3.1 of DPVIm: the aligned scale gradient has the smaller variance ---------------------------------------
 
 NUM_DRAWS, CLIP_NORM, NOISE = 40_000, 30.0, 0.5
+UNIT = float(unit(CLIP_NORM))
 LOGISTIC = from_functions(  # scores no longer than the record
     lambda w: -0.5 * jnp.sum(w**2), lambda w, record: -jnp.logaddexp(0.0, -record["y"] * (record["x"] @ w)), DIMENSION
 )
@@ -219,7 +222,7 @@ def noisy_scale_gradients(estimator, family, xi, seed: int) -> np.ndarray:
     def one(eta, noise):
         queries = jax.vmap(family.transform, (None, 0))(xi, eta)
         releases = jax.vmap(lambda record: estimator.release(LOGISTIC, family, xi, eta, queries, record))(records)
-        total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), CLIP_NORM).value
+        total = bounded_sum(releases, jnp.ones(NUM_RECORDS, bool), CLIP_NORM).total.astype(xi.dtype) * UNIT
         gradient = estimator.reconstruct(LOGISTIC, family, xi, eta, total + NOISE * CLIP_NORM * noise, 1.0)
         return gradient[DIMENSION:], jnp.max(jnp.linalg.norm(releases, axis=1))
 

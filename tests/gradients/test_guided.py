@@ -12,6 +12,7 @@ from numpyro import handlers
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from support import guide_models, numpyro_models
+from support.units import GHOST_BITS, exact_norm_squared, limit_squared, values
 
 from dpvi.data.records import as_records, structure_of
 from dpvi.families import MeanField
@@ -191,8 +192,7 @@ def float32_vae():
     def clipped_sum(xi, eta, records, included, clip_norm):
         queries = jax.vmap(family.transform, (None, 0))(xi, eta)
         releases = jax.vmap(lambda record: Guided().release(model, family, xi, eta, queries, record))(records)
-        # the clip norm is an argument so that one program serves all trials
-        return bounded_sum(releases / clip_norm, included, 1.0).value * clip_norm
+        return bounded_sum(releases, included, clip_norm)  # an argument, so that one program serves all trials
 
     return model, records, clipped_sum
 
@@ -203,16 +203,16 @@ def test_one_record_moves_the_clipped_sum_by_at_most_the_clip_norm(trial):
     model, records, clipped_sum = float32_vae()
     random = np.random.default_rng(trial)
     xi, eta = nearby(model, scale=10 ** random.uniform(-1, 0.5), seed=trial), seeds(seed=trial)
-    clip_norm = float(10 ** random.uniform(-2, 1))
+    clip_norm = jnp.asarray(10 ** random.uniform(-2, 1), jnp.float32)
     num_records = records.shape[0]
     person = int(random.integers(num_records))
-    total = clipped_sum(xi, eta, records, jnp.ones(num_records, bool), clip_norm)
+    total = np.asarray(clipped_sum(xi, eta, records, jnp.ones(num_records, bool), clip_norm).total)
     others = jnp.concatenate([records[:person], records[person + 1 :], records[:1]])  # the last slot is empty
-    removed = clipped_sum(xi, eta, others, jnp.arange(num_records) < num_records - 1, clip_norm)
-    assert np.linalg.norm(total - removed) <= clip_norm * (1 + 1e-4)
+    removed = np.asarray(clipped_sum(xi, eta, others, jnp.arange(num_records) < num_records - 1, clip_norm).total)
+    assert exact_norm_squared(total - removed) <= limit_squared(clip_norm)
     replaced = records.at[person].set(jnp.asarray(random.normal(size=records.shape[1]), jnp.float32))
-    exchanged = clipped_sum(xi, eta, replaced, jnp.ones(num_records, bool), clip_norm)
-    assert np.linalg.norm(total - exchanged) <= 2 * clip_norm * (1 + 1e-4)
+    exchanged = np.asarray(clipped_sum(xi, eta, replaced, jnp.ones(num_records, bool), clip_norm).total)
+    assert exact_norm_squared(total - exchanged) <= 4 * limit_squared(clip_norm)
 
 
 def test_draws_by_position_would_not_be_bounded():
@@ -227,14 +227,14 @@ def test_draws_by_position_would_not_be_bounded():
             return model.term(xi, eta, jax.random.fold_in(key, index), record)
 
         releases = jax.vmap(jax.grad(term), (None, 0, 0))(xi, jnp.arange(num_records), records)
-        return bounded_sum(releases, included, clip_norm).value
+        return bounded_sum(releases, included, clip_norm)
 
     moved = jnp.roll(records, -1, axis=0)  # the first record has left, all others took the place before theirs
     changes = []
     for seed in range(5):
         eta, key = seeds(seed=seed)[0], jax.random.key(seed)
-        whole = clipped_sum(eta, key, records, jnp.ones(num_records, bool))
-        rest = clipped_sum(eta, key, moved, jnp.arange(num_records) < num_records - 1)
+        whole = values(clipped_sum(eta, key, records, jnp.ones(num_records, bool)), clip_norm)
+        rest = values(clipped_sum(eta, key, moved, jnp.arange(num_records) < num_records - 1), clip_norm)
         changes.append(np.linalg.norm(whole - rest))
     assert max(changes) > 1.1 * clip_norm
 
@@ -249,7 +249,9 @@ def test_clipping_without_gradients_of_single_records_is_the_same_sum():
     xi, eta, clip_norm = nearby(model, scale=1.0), seeds(), 0.5
     included = jnp.arange(records.shape[0]) != 2
     _, term = Guided().per_record_term(model, None, xi, eta, None)
-    found = jax.jit(lambda batch: clipped_gradient_sum(term, xi, batch, included, clip_norm=clip_norm).value)(records)
-    np.testing.assert_allclose(found, clipped_sum(xi, eta, records, included, clip_norm), rtol=1e-3, atol=1e-5)
-    everybody = clipped_sum(xi, eta, records, jnp.ones(records.shape[0], bool), clip_norm)
+    ghost = jax.jit(lambda batch: clipped_gradient_sum(term, xi, batch, included, clip_norm=clip_norm))(records)
+    found, bound = values(ghost, clip_norm, GHOST_BITS), jnp.asarray(clip_norm)
+    expected = values(clipped_sum(xi, eta, records, included, bound), clip_norm)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=len(records) * clip_norm * 2.0**-15)
+    everybody = values(clipped_sum(xi, eta, records, jnp.ones(records.shape[0], bool), bound), clip_norm)
     assert np.max(np.abs(found - everybody)) > 1e-2

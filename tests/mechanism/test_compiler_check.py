@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from dpvi.mechanism.compiler_check import CompilerError, check_compiler, records_are_mixed_up
 from support import numpyro_models
 from support.small_models import RECORDS, exact_plan, location_model
 
@@ -17,7 +18,6 @@ from dpvi.families import MeanField
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.vanilla import Vanilla
 from dpvi.mechanism import compiler_check
-from dpvi.mechanism.compiler_check import CompilerError, check_compiler, records_are_mixed_up
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 

@@ -8,7 +8,9 @@ import hypothesis
 import hypothesis.extra.numpy
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 import scipy.stats
+from support.statistics import assert_frequencies
 
 from dpvi.core.columns import Constant, Levels, Numeric, OneHot
 from dpvi.core.plan import GaussianRelease
@@ -63,9 +65,13 @@ def test_noise_has_the_scale_of_the_release_and_its_own_stream():
     nobody = np.full((1, 1), np.nan)
     noise = noisy_histograms(columns, [[nobody]], loud, histogram_stream(root_key(1)))
     assert noise.shape == (num_bins,)
-    assert scipy.stats.kstest(noise / 3.0, "norm").pvalue > 0.001
-    for wrong in (2 / 3, 3 / 2):
-        assert scipy.stats.kstest(noise / (3.0 * wrong), "norm").pvalue < 1e-6
+    np.testing.assert_array_equal(noise, np.round(noise))  # whole numbers: no digit shows what noise was added to
+    edges = np.concatenate([[-np.inf], np.arange(-7, 8) + 0.5, [np.inf]])
+    observed = np.histogram(noise, edges)[0]
+    assert_frequencies(observed, np.diff(scipy.stats.norm.cdf(edges / 3.0)))
+    for wrong in (0.9, 1.1):
+        with pytest.raises(AssertionError):
+            assert_frequencies(observed, np.diff(scipy.stats.norm.cdf(edges / (3.0 * wrong))))
     same_run = streams(root_key(1))
     from_steps = noisy_histograms(columns, [[nobody]], loud, same_run.noise)
     assert abs(np.corrcoef(noise, from_steps)[0, 1]) < 4 / np.sqrt(num_bins)

@@ -1,4 +1,4 @@
-"""The count of unclipped records: bounded, unmoved by rounding, and followed by the clip norm."""
+"""The count of unclipped records: bounded, added exactly, and followed by the clip norm."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.units import count as counted
 
-from dpvi.core.clip import clip_ratio
 from dpvi.core.clipping import QuantileClipping
-from dpvi.mechanism.bounded_sum import bounded_sum_and_count
+from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.gaussian import COUNT_BITS
 from dpvi.mechanism.quantile_clipping import next_clip_norm, unclipped
 
 QUANTILES = {0.3: -0.5244, 0.5: 0.0, 0.8: 0.8416}  # of a standard normal
@@ -28,19 +29,21 @@ def test_no_record_adds_more_than_a_half(ratio):
 @pytest.mark.parametrize("clip_norm", [3.0, jnp.asarray(3.0)])
 def test_what_a_record_adds(norm, added, clip_norm):
     release = jnp.asarray([[3 * norm, 0.0]])
-    counted = bounded_sum_and_count(release, jnp.ones(1, bool), clip_norm).centred_count.value
-    assert float(counted) == pytest.approx(added, abs=1e-5)
-    empty = bounded_sum_and_count(release, jnp.zeros(1, bool), clip_norm).centred_count.value
-    assert float(empty) == 0
+    assert counted(bounded_sum(release, jnp.ones(1, bool), clip_norm)) == pytest.approx(added, abs=1e-5)
+    assert counted(bounded_sum(release, jnp.zeros(1, bool), clip_norm)) == 0
 
 
-def test_rounding_of_a_norm_hardly_moves_the_count():
-    """A thousand records whose norm is the clip norm up to its last digits; a jump would count all or none of them."""
-    digits = 1 + np.float32(1.2e-7) * np.arange(-40, 40)
-    counts = [1000 * float(unclipped(clip_ratio(jnp.asarray([x], "float32"), jnp.asarray(1.0)))) for x in digits]
-    assert max(counts) - min(counts) < 0.06
-    jumps = [1000 * (0.5 if float(clip_ratio(jnp.asarray([x], "float32"), 1.0)) >= 1 else -0.5) for x in digits]
-    assert max(jumps) - min(jumps) == 1000  # the named wrong answer
+def test_counts_are_whole_numbers_of_at_most_half_a_record_each():
+    """Added exactly, so that one record moves the count by at most a half among however many others."""
+    norms = np.random.default_rng(5).uniform(0.8, 1.2, size=(2**14, 1)).astype(np.float32)
+    counts = jax.jit(lambda included: bounded_sum(jnp.asarray(norms), included, 1.0).centred_count)
+    everyone = int(counts(jnp.ones(2**14, bool)))
+    moved = [everyone - int(counts(jnp.arange(2**14) != index)) for index in range(0, 2**14, 97)]
+    half = 2 ** (COUNT_BITS - 1)
+    assert max(map(abs, moved)) == half
+    assert sum(abs(each) < half for each in moved) > 30  # many count for a fraction
+    some = jnp.arange(2**14) % 7 < 3
+    assert int(counts(some)) + int(counts(~some)) == everyone
 
 
 @pytest.mark.parametrize("target", [0.3, 0.5, 0.8])
@@ -52,9 +55,9 @@ def test_the_clip_norm_finds_the_quantile(target):
 
     def step(clip_norm, key):
         for_size, for_norms, for_count = jax.random.split(key, 3)
-        included = jnp.arange(200) < jax.random.poisson(for_size, expected)
-        norms = jnp.exp(jax.random.normal(for_norms, (200, 1)))
-        count = bounded_sum_and_count(norms, included, clip_norm).centred_count.value
+        included = jnp.arange(256) < jax.random.poisson(for_size, expected)
+        norms = jnp.exp(jax.random.normal(for_norms, (256, 1)))
+        count = bounded_sum(norms, included, clip_norm).centred_count.astype(jnp.float32) * 2.0**-COUNT_BITS
         return next_clip_norm(clipping, clip_norm, count + noise * jax.random.normal(for_count)), clip_norm
 
     _, path = jax.lax.scan(step, jnp.asarray(20.0), keys)

@@ -16,6 +16,7 @@ from support.small_models import block_sums, exact_plan, private_plan, trace_of
 from support.statistics import assert_close
 
 import dpvi
+from dpvi.core.guarantee import Circumstances
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.models.sites import layout
 from dpvi.posterior import Result
@@ -37,7 +38,7 @@ def make_result(family=MeanField(), estimator=None, plan=None, num_steps=400) ->
     plan = private_plan(num_steps) if plan is None else plan
     return Result(
         plan=plan,
-        guarantee=plan.guarantee,
+        circumstances=Circumstances("none"),
         trace=trace_of(iterates, 4)._replace(blocks=blocks),
         family=family,
         estimator={"name": "Vanilla", "num_draws": 1} if estimator is None else estimator,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.data.sampling import PoissonSampler, is_complete, positions
+from dpvi.data.sampling import PoissonSampler, is_complete, last_drawn, positions
 from dpvi.mechanism.rng import root_key, step_words, streams
 
 STREAM_SEED = 11
@@ -28,11 +28,14 @@ def draw_batches(sampler: PoissonSampler, num_steps: int, seed: int = STREAM_SEE
 
     while np.any(unfinished):
         drawn = np.asarray(draw(start, jnp.asarray(index, jnp.uint32)))
+        assert drawn.shape[0] == sampler.slots
+        assert np.all(drawn[sampler.physical_size :] == end)  # slots that fill up a tile stay empty
         check_order(drawn[:, unfinished], np.asarray(start)[unfinished], end)
         for row in drawn:
             included[np.arange(num_steps)[unfinished], row[unfinished]] += 1
-        unfinished &= ~np.asarray(is_complete(sampler, drawn[-1]))
-        start, index = jnp.asarray(np.where(unfinished, drawn[-1] + 1, 0).astype(np.int32)), index + 1
+        last = np.asarray(last_drawn(sampler, drawn))
+        unfinished &= ~np.asarray(is_complete(sampler, last))
+        start, index = jnp.asarray(np.where(unfinished, last + 1, 0).astype(np.int32)), index + 1
     assert included[:, :end].max() <= 1  # nobody twice
     return included[:, :end]
 

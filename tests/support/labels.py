@@ -6,7 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-CHECKING = ("dpvi.fitting", "dpvi.preparation")  # the modules that look up what a plan keeps
+# the modules that look up what a plan keeps
+CHECKING = ("dpvi.posterior.result", "dpvi.posterior.storage", "dpvi.preparation")
 
 
 def believe_plans(assign: Callable[[Any, str, Any], None] = setattr) -> None:

@@ -12,7 +12,7 @@ from support.small_models import block_sums
 
 from dpvi.core.trace import CurvatureSums, Trace
 from dpvi.train import chunk, recorder
-from dpvi.train.chunk import Layout, make_layout
+from dpvi.train.chunk import Layout, StepBytes, make_layout
 from dpvi.train.loop import _pieces
 from dpvi.train.recorder import Recorder
 from dpvi.train.step import Row, Sizes
@@ -20,11 +20,17 @@ from dpvi.train.step import Row, Sizes
 SIZES = Row(iterate=4, query=2, noisy_sum=3, gradient=4)
 ROW_BYTES = 4 * (SIZES.iterate + SIZES.query + SIZES.noisy_sum)
 NUM_STEPS = (1, 7, 99, 100, 257, 1003)
-TARGET_CHUNK = 16
+WINDOW, CHUNK = 64, 16
+
+
+def layout_of(num_steps: int, chunk_length: int, window_length: int, parameters: int = 1, **options) -> Layout:
+    """Chunks and windows of at most so many steps."""
+    public, drawn = 2**26 // window_length, 2**26 // chunk_length
+    return make_layout(num_steps, StepBytes(public, drawn, 0, 0, 0), parameters, **options)
 
 
 def small_chunks(num_steps: int) -> Layout:
-    return make_layout(num_steps, 2**26 // TARGET_CHUNK)
+    return layout_of(num_steps, CHUNK, WINDOW)
 
 
 def random_rows(num_steps: int, lanes: int = 1) -> Row:
@@ -61,7 +67,7 @@ def record(
                 norms = np.zeros((lanes, layout.chunk_length), np.float32)
                 norms[:, first:last] = rows.clip_norm[:, base + first : base + last]
                 piece = piece._replace(clip_norm=jnp.asarray(norms))
-            target.record(piece, number, first, last, moving=stretch not in frozen)
+            target.record(piece, number, first, last, moving=stretch not in frozen, ends=base + last == stop)
     return target.traces(np.zeros((lanes, SIZES.iterate), np.float32))
 
 
@@ -103,9 +109,9 @@ def test_clip_norms_are_kept_of_every_step_thinned_or_not(monkeypatch, kept_rows
 @pytest.mark.parametrize("num_steps", [7, 257, 1003])
 def test_a_chunk_inside_a_block_gives_the_same_sums(num_steps):
     rows = random_rows(num_steps)
-    block_length = make_layout(num_steps, 1).block_length * 4
-    halved = Layout(num_steps, max(1, block_length // 2), block_length)
-    (trace,) = record(rows, halved)
+    block_length = small_chunks(num_steps).block_length * 4
+    half = max(1, block_length // 2)
+    (trace,) = record(rows, Layout(num_steps, half, half, block_length))
     assert_sums_equal(
         trace.blocks, block_sums(rows.iterate[0], rows.gradient[0], block_length, np.ones(num_steps, bool))
     )
@@ -180,6 +186,26 @@ def test_pieces_of_any_length_give_the_same_trace(stops):
     np.testing.assert_array_equal(pieces.iterates, whole.iterates)
 
 
+@pytest.mark.parametrize(("num_steps", "parameters"), [(257, 1), (1003, 1), (1203, SIZES.iterate)])
+@pytest.mark.parametrize("stops", [(), (5, 48, 200, 201)])
+def test_the_length_of_chunks_does_not_show_in_the_last_digit(monkeypatch, num_steps, parameters, stops):
+    """It may follow from the private number of records, and sums are released as they are."""
+    if parameters > 1:
+        monkeypatch.setattr(chunk, "KEPT_PARAMETERS", 1)
+        stops = ()
+    rows = random_rows(num_steps)
+    layouts = [layout_of(num_steps, length, 300, parameters) for length in (1000, 50, 12, 2)]
+    assert len({layout.chunk_length for layout in layouts}) > 2
+    whole, *others = (record(rows, layout, stops, for_driver=parameters == 1)[0] for layout in layouts)
+    for other in others:
+        for name, one, two in zip(whole.blocks._fields, other.blocks, whole.blocks, strict=True):
+            np.testing.assert_array_equal(one, two, err_msg=name)
+    by_chunks = layouts[-1]._replace(window_length=layouts[-1].chunk_length)  # the wrong answer: sums chunk by chunk
+    wrong = record(rows, by_chunks, stops, for_driver=parameters == 1)[0]
+    if by_chunks.chunk_length < by_chunks.block_length:
+        assert any(np.any(one != two) for one, two in zip(wrong.blocks, whole.blocks, strict=True))
+
+
 def test_frozen_steps_are_in_the_rows_but_not_in_the_blocks():
     num_steps, stops = 257, (30, 75)
     rows, layout = random_rows(num_steps), small_chunks(num_steps)
@@ -207,7 +233,7 @@ def test_lanes_are_recorded_side_by_side():
 def test_traces_of_large_models_leave_steps_out(monkeypatch, num_steps, kept, stride, length):
     """Whatever a chunk's length, which follows from the private number of records: the same steps are kept."""
     monkeypatch.setattr(chunk, "KEPT_PARAMETERS", kept)
-    rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // length, SIZES.iterate)
+    rows, layout = random_rows(num_steps), layout_of(num_steps, length, 600, SIZES.iterate)
     assert layout.stride == stride
     (trace,) = record(rows, layout, for_driver=False)
     steps = np.arange(0, num_steps, stride)
@@ -223,7 +249,7 @@ def test_traces_of_large_models_leave_steps_out(monkeypatch, num_steps, kept, st
 def test_kept_steps_are_thinned_like_others(monkeypatch, kept_rows, length):
     monkeypatch.setattr(chunk, "KEPT_PARAMETERS", 1)
     num_steps = 1203
-    rows, layout = random_rows(num_steps), make_layout(num_steps, 2**26 // length, SIZES.iterate)
+    rows, layout = random_rows(num_steps), layout_of(num_steps, length, 600, SIZES.iterate)
     monkeypatch.setattr(recorder, "_MAX_ROW_BYTES", kept_rows * ROW_BYTES)
     (trace,) = record(rows, layout, for_driver=False)
     assert len(trace.steps) <= kept_rows
@@ -234,8 +260,9 @@ def test_kept_steps_are_thinned_like_others(monkeypatch, kept_rows, length):
 @pytest.mark.parametrize(("num_steps", "stride"), [(7, 1), (30, 3), (63, 6), (5000, 32), (6200, 24)])
 @pytest.mark.parametrize("bytes_per_step", [1, 2**20, 2**26])
 def test_a_short_run_of_a_network_keeps_several_steps(num_steps, stride, bytes_per_step):
-    layout = make_layout(num_steps, bytes_per_step, 40 * chunk.KEPT_PARAMETERS)
+    size = StepBytes(1, bytes_per_step, 0, 0, 0)
+    layout = make_layout(num_steps, size, 40 * chunk.KEPT_PARAMETERS)
     assert layout.stride == stride
     assert layout.num_kept >= min(num_steps, chunk._FEWEST_KEPT)
     assert layout.num_blocks >= chunk._FEWEST_BLOCKS
-    assert make_layout(num_steps, bytes_per_step, 40 * chunk.KEPT_PARAMETERS, keep_all=True).stride == 1
+    assert make_layout(num_steps, size, 40 * chunk.KEPT_PARAMETERS, keep_all=True).stride == 1

@@ -12,7 +12,8 @@ import optax
 import pytest
 from support.small_models import DIMENSION, location_model, private_plan
 
-from dpvi.data.sampling import poisson_sampler
+from dpvi.data.sampling import poisson_sampler, whole_tiles
+from dpvi.data.sharding import Records
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned
 from dpvi.mechanism.rng import root_key, streams
@@ -63,7 +64,9 @@ def test_no_step_waits_for_another_thread(monkeypatch):
     def cut() -> list[str]:
         algorithm = algorithm_of()
         run, draws = Run(algorithm), streams(root_key(0))
-        records, state = jnp.zeros((NUM_RECORDS, DIMENSION)), algorithm.initial(jnp.zeros(DIMENSION))
+        rows = jnp.zeros((whole_tiles(NUM_RECORDS), DIMENSION))
+        records = Records(rows, jnp.array([0, NUM_RECORDS], jnp.int32))
+        state = algorithm.initial(jnp.zeros(DIMENSION))
         program = run.lowered(records, draws, state).compile().as_text()
         return re.findall(r"outer_dimension_partitions", program)
 

@@ -11,7 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from support.small_models import DIMENSION, RECORDS, block_sums, clipped, exact_plan, location_model, private_plan
+from support.small_models import (
+    DIMENSION,
+    RECORDS,
+    block_sums,
+    clipped,
+    exact_plan,
+    location_model,
+    many_records,
+    private_plan,
+)
+from support.units import grid, unit
 
 import dpvi
 from dpvi import preparation
@@ -71,14 +81,42 @@ def test_block_sums_follow_from_the_rows(estimator, num_steps):
 def test_a_release_without_noise_is_the_clipped_sum_of_scores_at_the_query(clip_norm):
     trace = trace_of_fit(exact_plan(20, clip_norm=clip_norm))
     expected = [clipped(RECORDS - query, clip_norm).sum(axis=0) for query in trace.queries]
-    np.testing.assert_allclose(trace.noisy_sums, expected, rtol=1e-12)
+    lost = 0 if np.isinf(clip_norm) else len(RECORDS) * unit(clip_norm)  # what is clipped is cut to whole units
+    np.testing.assert_allclose(trace.noisy_sums, expected, rtol=1e-12, atol=lost)
+
+
+@pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("noise_multiplier", [0.3, 1.0, 70.0])
+def test_everything_released_lies_on_a_public_grid(wide, noise_multiplier):
+    with jax.enable_x64(wide):
+        trace = trace_of_fit(private_plan(40, noise_multiplier=noise_multiplier, clip_norm=0.7))
+    spacing = grid(noise_multiplier * 0.7, 0.7)
+    on_it = trace.noisy_sums.astype(np.float64) / spacing
+    np.testing.assert_array_equal(on_it, np.round(on_it))
+    assert np.any(on_it % 2 == 1)
+
+
+@pytest.mark.parametrize("microbatch_size", [1, 64, 100])
+def test_neither_the_order_of_records_nor_microbatches_change_a_bit(microbatch_size):
+    """At a sampling rate of 1 every record enters every step, in whatever slot."""
+    plan, records = private_plan(10, sampling_rate=1.0), many_records(150)
+    expected = trace_of_fit(plan, records)
+    order = np.random.default_rng(1).permutation(150)
+    for found in (
+        trace_of_fit(plan, records[order]),
+        trace_of_fit(plan, records, microbatch_size=microbatch_size),
+        trace_of_fit(plan, records[::-1], microbatch_size=microbatch_size),
+    ):
+        np.testing.assert_array_equal(found.noisy_sums, expected.noisy_sums)
+        np.testing.assert_array_equal(found.final, expected.final)
 
 
 @pytest.mark.usefixtures("x64")
 def test_several_draws_are_clipped_jointly():
     trace = trace_of_fit(exact_plan(5, clip_norm=0.7), estimator=Aligned(num_draws=3))
     stacked = [np.concatenate([RECORDS - q for q in query.reshape(3, -1)], axis=1) for query in trace.queries]
-    np.testing.assert_allclose(trace.noisy_sums, [clipped(rows, 0.7).sum(axis=0) for rows in stacked], rtol=1e-12)
+    expected = [clipped(rows, 0.7).sum(axis=0) for rows in stacked]
+    np.testing.assert_allclose(trace.noisy_sums, expected, rtol=0, atol=len(RECORDS) * unit(0.7))
 
 
 def test_each_update_is_the_optimisers_at_the_released_gradient(thirty_steps):
@@ -116,9 +154,9 @@ def test_iterates_do_not_depend_on_the_chunk_length(monkeypatch):
     long = trace_of_fit(plan)
     monkeypatch.setattr(chunk, "_MAX_CHUNK", 7)
     short = trace_of_fit(plan)
-    np.testing.assert_allclose(short.iterates, long.iterates, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(short.noisy_sums, long.noisy_sums, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(short.blocks.gradient, long.blocks.gradient, rtol=1e-5, atol=1e-5)
+    for name in ("iterates", "noisy_sums", "final"):
+        np.testing.assert_array_equal(getattr(short, name), getattr(long, name), err_msg=name)
+    np.testing.assert_allclose(short.blocks.gradient, long.blocks.gradient, rtol=1e-12, atol=1e-12)
     assert short.block_length == long.block_length
 
 
@@ -140,7 +178,7 @@ def test_a_thinned_run_is_the_same_run(monkeypatch):
 @pytest.mark.parametrize("longest", [2, 3, 1024])  # chunks within a stride, and several strides in one
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_run_that_keeps_one_step_in_several_is_the_same_run(monkeypatch, longest, broken):
-    """Even where a record breaks the quick program at steps that are not kept."""
+    """Even where a record is broken, at steps that are kept or not."""
     records = np.vstack([RECORDS, [[np.inf, 0.0]]]) if broken else RECORDS
     plan = private_plan(450, sampling_rate=0.02)
     whole = trace_of_fit(plan, records)
@@ -148,7 +186,8 @@ def test_a_run_that_keeps_one_step_in_several_is_the_same_run(monkeypatch, longe
     monkeypatch.setattr(chunk, "_MAX_CHUNK", longest)
     kept = trace_of_fit(plan, records)
     assert kept.thinning == 4
-    for name in ("iterates", "queries", "noisy_sums"):
+    np.testing.assert_array_equal(kept.noisy_sums, whole.noisy_sums[::4])
+    for name in ("iterates", "queries"):
         np.testing.assert_allclose(getattr(kept, name), getattr(whole, name)[::4], rtol=1e-9, err_msg=name)
     np.testing.assert_allclose(kept.final, whole.final, rtol=1e-9)
     assert kept.block_length == whole.block_length == 4
@@ -163,8 +202,8 @@ def test_several_passes_release_the_same_sum_as_one(monkeypatch):
     one_pass = trace_of_fit(plan)
     monkeypatch.setattr(preparation, "_MAX_PASS_ELEMENTS", 2 * DIMENSION)  # two of nine records at a time
     passes = trace_of_fit(plan)
-    np.testing.assert_allclose(passes.noisy_sums, one_pass.noisy_sums, rtol=1e-12)
-    np.testing.assert_allclose(passes.final, one_pass.final, rtol=1e-12)
+    np.testing.assert_array_equal(passes.noisy_sums, one_pass.noisy_sums)
+    np.testing.assert_array_equal(passes.final, one_pass.final)
 
 
 @pytest.mark.parametrize("slots", [1, 3])

@@ -14,7 +14,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("demo", help="fit a private logistic regression on simulated records")
     parser.add_argument("--epsilon", type=float, default=1.0, help="privacy budget (default: 1.0)")
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for the plot and the result")
-    parser.add_argument("--seed", type=int, default=None, help="repeatable run, for research (default: system entropy)")
+    parser.add_argument("--seed", type=int, default=None, help="repeatable run, NOT PRIVATE (default: system entropy)")
     parser.set_defaults(func=run)
 
 
@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(posteriors))
     arguments.output.mkdir(parents=True, exist_ok=True)
     result.save(arguments.output / "result.npz")
-    print(f"\nSaved the result, which may be published, to {arguments.output / 'result.npz'}.")
+    verdict = result.guarantee.warning or "It may be published."
+    print(f"\nSaved the result to {arguments.output / 'result.npz'}. {verdict}")
     plot(posteriors, arguments.output / "posterior.png")
     return 0
 

@@ -1,13 +1,34 @@
-"""What XLA may leave out of programs that are not worth it."""
+"""What XLA may leave out of programs that are not worth it, and what it must leave alone."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
+from jax.experimental.xla_metadata import set_xla_metadata
 
 _PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False}
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def compiled_apart(function: _Function) -> _Function:
+    """``function`` as a call that XLA keeps on a processor, where else it would be merged with what is around it.
+
+    How numbers are rounded depends on what they are merged with. An accelerator is given the function as it is, as is
+    an XLA that does not know the mark.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        if jax.default_backend() != "cpu":
+            return function(*arguments)
+        return set_xla_metadata(jax.jit(function)(*arguments), inlineable="false")
+
+    return call  # type: ignore[return-value]
 
 
 @functools.cache

@@ -33,7 +33,7 @@ _PUBLIC_SETTINGS = (
     "Every setting (model and what it closes over, prior, starting point, optimiser, clip norm, sampling rate, number "
     "of steps, column levels and bounds) was chosen without looking at the records."
 )
-_PUBLIC_SIZE = "The number of records is declared public and is not protected."
+_PUBLIC_SIZE = "The number of records is declared public and is not protected: it is the same with and without {unit}."
 _LAYERS = (
     "Each of {count} groups of parameters is clipped to a norm of its own, with noise in proportion to it; together "
     "they are one release of the stated noise multiplier."
@@ -85,7 +85,8 @@ class Plan:
     """A complete, public description of what will be released about the records.
 
     Build one with :func:`dpvi.plan` (private) or :func:`dpvi.plan_nonprivate`. ``num_records`` is set only when the
-    number of records is declared public; under add/remove adjacency it is otherwise private and stands nowhere.
+    number of records is declared public, and blanking a record is then what add/remove adjacency means; otherwise that
+    number is private and stands nowhere.
     ``covariates`` declares the columns whose histograms are released, ``schedule`` which steps move and which measure,
     ``clipping`` how gradients are clipped where not by one norm.
     """
@@ -219,6 +220,7 @@ class Plan:
             unit=self.unit,
             accountant=self.accountant,
             assumptions=self._assumptions() if self.private else (),
+            fixed_size=self.num_records is not None,
         )
 
     def _assumptions(self) -> tuple[str, ...]:
@@ -227,7 +229,7 @@ class Plan:
         if self.unit != _RECORD:
             sentences.append(_ONE_ROW_EACH.format(unit=self.unit))
         if self.num_records is not None:
-            sentences.append(_PUBLIC_SIZE)
+            sentences.append(_PUBLIC_SIZE.format(unit=self.unit))
         if isinstance(self.clipping, PerLayer):
             sentences.append(_LAYERS.format(count=len(self.clipping.norms)))
         elif self.clipping is not None:

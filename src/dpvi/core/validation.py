@@ -10,7 +10,7 @@ ADJACENCIES = ("add_remove", "substitute")
 
 
 class CompilerError(RuntimeError):
-    """The installed JAX computes gradients of records wrongly; see :mod:`dpvi.mechanism.compiler_check`."""
+    """A compiled program does not keep records apart; see :mod:`dpvi.train.program_check`."""
 
 
 class PrivacyWarning(UserWarning):

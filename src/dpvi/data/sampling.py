@@ -23,12 +23,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.xla_metadata import set_xla_metadata
+
+from dpvi.core.compiling import compiled_apart
 
 WORDS_PER_GAP = 2
 TILE = 64  # slots come in multiples of it
@@ -249,12 +250,8 @@ def _marked_gaps(sampler: PoissonSampler, words: jax.Array) -> jax.Array:
         gap, num_undecided = _combine(sampler, _by_gap(sampler, words))
         return jnp.where(num_undecided == 0, gap, -num_undecided)
 
-    if jax.default_backend() != "cpu":
-        return mark(words)
-    # A call that XLA is to keep. Merged with the loop that makes the words, it would find each of them by a division,
-    # which takes as long as the look-up; where XLA does not know the mark it does just that.
-    kept: Any = set_xla_metadata(jax.jit(mark)(words), inlineable="false")
-    return kept
+    # merged with the loop that makes the words, it would find each of them by a division, as long as the look-up
+    return compiled_apart(mark)(words)
 
 
 def _by_gap(sampler: PoissonSampler, words: jax.Array) -> jax.Array:

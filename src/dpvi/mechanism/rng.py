@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -59,11 +58,6 @@ def streams(root: jax.Array) -> Streams:
 def histogram_stream(root: jax.Array) -> jax.Array:
     """The ChaCha20 key of the noise on histograms, which no step uses."""
     return _wrap(_derived(root, "histograms"))
-
-
-def study_secret(roots: Sequence[jax.Array]) -> bytes:
-    """A key that only whoever has the root keys of all runs of a study can derive, and that no draw comes from."""
-    return hashlib.sha256(b"".join(_derived(root, "study") for root in roots)).digest()
 
 
 def _derived(root: jax.Array, name: str) -> bytes:

@@ -61,10 +61,11 @@ class GuidePosterior(Posterior):
 
     def __repr__(self) -> str:
         what = "averaged parameters" if self.method == "average" else "parameters of the last step"
-        return (
+        text = (
             f"GuidePosterior(method={self.method!r}, {what} through the guide, {self._model.num_parameters} parameters,"
             f" dimension={self._model.dimension}; intervals do not include the privacy noise)"
         )
+        return "\n".join(filter(None, (text, self.guarantee.warning)))
 
     def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
         """As for any posterior, over the latents that all records share."""

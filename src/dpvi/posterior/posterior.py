@@ -41,6 +41,7 @@ class Summary(NamedTuple):
     lower: np.ndarray
     upper: np.ndarray
     probability: float
+    warning: str = ""  # "NOT PRIVATE: …", where nothing is promised
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``."""
@@ -56,7 +57,8 @@ class Summary(NamedTuple):
     def __str__(self) -> str:
         level = f"{100 * self.probability:g} % interval"
         width = max(len("parameter"), *map(len, self.names))
-        lines = [f"{'parameter':<{width}}  {'mean':>10}  {'sd':>10}  {level:>24}"]
+        lines = [self.warning] if self.warning else []
+        lines += [f"{'parameter':<{width}}  {'mean':>10}  {'sd':>10}  {level:>24}"]
         for name, m, s, lo, up in zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True):
             lines.append(f"{name:<{width}}  {m:>10.4g}  {s:>10.4g}  [{lo:>10.4g}, {up:>10.4g}]")
         return "\n".join(lines)
@@ -86,7 +88,8 @@ class Posterior:
         self.bijections = bijections
 
     def __repr__(self) -> str:
-        return f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
+        text = f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
+        return "\n".join(filter(None, (text, self.guarantee.warning)))
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
@@ -126,7 +129,7 @@ class Posterior:
         names = tuple(name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:]))
         flat = np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
         lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
-        return Summary(names, flat.mean(axis=0), flat.std(axis=0), lower, upper, probability)
+        return Summary(names, flat.mean(axis=0), flat.std(axis=0), lower, upper, probability, self.guarantee.warning)
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpvi.core.guarantee import Guarantee
+from dpvi.core.guarantee import Circumstances, Guarantee
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.core.validation import FallbackWarning
@@ -17,7 +17,7 @@ from dpvi.families.base import Family
 from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
 from dpvi.models.sites import Site, StaticBijections, needs_model
-from dpvi.posterior import storage
+from dpvi.posterior import signing, storage
 from dpvi.posterior.average import averaged
 from dpvi.posterior.guided import guided_posterior
 from dpvi.posterior.last import last_iterate
@@ -25,6 +25,7 @@ from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior, check_options
 from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_posterior
 from dpvi.posterior.stationary import stationary_noise
+from dpvi.privacy.planning import checked_guarantee
 
 METHODS: Mapping[str, Callable[..., Any]] = {
     "last": last_iterate,
@@ -43,8 +44,8 @@ class Result:
 
     Attributes
     ----------
-    plan, guarantee
-        What was promised. The guarantee also names what this run assumes, such as an explicit seed.
+    plan, circumstances
+        What was promised, and the facts about this run that bear on it, such as an explicit seed.
     trace
         The released steps.
     family
@@ -55,10 +56,12 @@ class Result:
         The model's parameters and how z maps to them.
     structure
         Shapes and dtypes of one record, so that the model can be rebuilt without data.
+    signature
+        Of whoever vouches for the result, where somebody does: :meth:`sign`.
     """
 
     plan: Plan
-    guarantee: Guarantee
+    circumstances: Circumstances
     trace: Trace
     family: Family
     estimator: dict[str, Any]
@@ -66,6 +69,12 @@ class Result:
     structure: Any
     model: Model | Any = None  # a GuidedModel for a run with a guide
     scores: ScoreModel | None = None  # of the run, so that its compiled programs serve again; not stored
+    signature: bytes | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What holds for this run: the statement of its plan, whose ε was computed again, in its circumstances."""
+        return checked_guarantee(self.plan).under(self.circumstances)
 
     def __repr__(self) -> str:
         if isinstance(self.family, GuideFamily):
@@ -139,9 +148,24 @@ class Result:
         """Write one portable file: arrays and JSON in a zip archive, no pickle."""
         storage.save(self, Path(path))
 
+    def sign(self, key: Any) -> Result:
+        """The same result with a signature over everything that :meth:`save` writes.
+
+        Parameters
+        ----------
+        key
+            An Ed25519 private key: a PEM file, or any object with ``sign(message)``, such as a key of the
+            ``cryptography`` package. Needs ``pip install 'dpvi[sign]'``. See docs/how-to/signed-results.md.
+        """
+        return dataclasses.replace(self, signature=signing.sign(storage.digest_of(self), key))
+
     @classmethod
-    def load(cls, path: str | Path, model: Any = None, guide: Any = None) -> Result:
+    def load(cls, path: str | Path, model: Any = None, guide: Any = None, *, verify_key: Any = None) -> Result:
         """Read a result back. Needs neither the records nor, for parameters with ordinary supports, the model.
+
+        A file is not believed: ε is computed again from its plan, every sentence of the guarantee from its facts, and
+        a file that was changed since it was saved is refused. Whoever changes a file on purpose can make it consistent
+        again; only a signature prevents that.
 
         Parameters
         ----------
@@ -152,8 +176,10 @@ class Result:
             depends on another parameter, and for a run with a guide.
         guide
             The guide of such a run: a guide is a program and not in the file.
+        verify_key
+            An Ed25519 public key, as a PEM file or an object with ``verify``: the file must be signed by its holder.
         """
-        content = storage.load(Path(path))
+        content = storage.load(Path(path), verify_key)
         ready = None
         family = content["family"]
         if isinstance(family, GuideFamily):

@@ -1,8 +1,14 @@
-"""A result as one file: NumPy arrays and a JSON header in a zip archive, readable without this library."""
+"""A result as one file: NumPy arrays and a JSON header in a zip archive, readable without this library.
+
+A file holds the plan and facts about the run, and no sentence that would have to be believed: what the result promises
+is computed again on reading. A checksum over header and arrays shows accidental changes; a signature shows all.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import hmac
 import json
 import os
 from pathlib import Path
@@ -10,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dpvi.core.guarantee import Guarantee
+from dpvi.core.guarantee import Circumstances
 from dpvi.core.plan import Plan
 from dpvi.core.trace import BlockSums, CurvatureSums, Segments, Trace
 from dpvi.data.records import structure_from_dict, structure_to_dict
@@ -20,27 +26,21 @@ from dpvi.models.base import Model
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.sites import sites_from_dict, sites_to_dict
+from dpvi.posterior import signing
+from dpvi.privacy.planning import checked_guarantee
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _FAMILIES = {family.__name__: family for family in (FullRank, GuideFamily, LowRank, MeanField)}
 _PARTS = {"blocks": BlockSums, "segments": Segments, "curvature": CurvatureSums}
-_HEADER = "header"
+_HEADER, _CHECKSUM, _SIGNATURE = "header", "checksum", "signature"
 
 
 def save(result: Any, path: Path) -> None:
     """Write ``result`` to ``path``, whole or not at all."""
-    if type(result.family).__name__ not in _FAMILIES:
-        raise ValueError(f"A result can be stored for the families {sorted(_FAMILIES)}, got {result.family!r}.")
-    arrays: dict[str, Any]
-    arrays, trace_header = _pack_trace(result.trace)
-    header = {
-        "format": "dpvi result",
-        "format_version": FORMAT_VERSION,
-        "assumptions": list(result.guarantee.assumptions),
-        **_settings(result.plan, result.family, result.estimator, result.sites, result.structure),
-        "trace": trace_header,
-    }
-    arrays[_HEADER] = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
+    arrays = _packed(result)
+    arrays[_CHECKSUM] = np.frombuffer(_digest(arrays), np.uint8)
+    if result.signature is not None:
+        arrays[_SIGNATURE] = np.frombuffer(result.signature, np.uint8)
     temporary = path.with_name(path.name + ".partial")
     try:
         with open(temporary, "wb") as file:
@@ -48,6 +48,46 @@ def save(result: Any, path: Path) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def digest_of(result: Any) -> bytes:
+    """What a signature of ``result`` covers: everything that :func:`save` writes."""
+    return _digest(_packed(result))
+
+
+def _packed(result: Any) -> dict[str, Any]:
+    """Header and arrays."""
+    if type(result.family).__name__ not in _FAMILIES:
+        raise ValueError(f"A result can be stored for the families {sorted(_FAMILIES)}, got {result.family!r}.")
+    arrays: dict[str, Any]
+    arrays, trace_header = _pack_trace(result.trace)
+    header = {
+        "format": "dpvi result",
+        "format_version": FORMAT_VERSION,
+        "promise": _promise(result.plan, result.circumstances),
+        "circumstances": result.circumstances.to_dict(),
+        **_settings(result.plan, result.family, result.estimator, result.sites, result.structure),
+        "trace": trace_header,
+    }
+    # with sorted keys a result that was read is written again as it was, so that its signature stays valid
+    arrays[_HEADER] = np.frombuffer(json.dumps(header, allow_nan=False, sort_keys=True).encode(), np.uint8)
+    return arrays
+
+
+def _promise(plan: Plan, circumstances: Circumstances) -> str:
+    """For whoever opens the file without this library."""
+    stated = plan.guarantee.under(circumstances)
+    return "NOT PRIVATE" if not stated.private else f"({stated.epsilon!r}, {stated.delta!r})-differential privacy"
+
+
+def _digest(arrays: dict[str, Any]) -> bytes:
+    """SHA-256 over the names, types, shapes and values of all arrays, the header's among them."""
+    total = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        total.update(json.dumps([name, array.dtype.str, array.shape]).encode() + b"\n")
+        total.update(array.tobytes())
+    return total.digest()
 
 
 def check_storable(plan: Plan, family: Any, estimator: dict[str, Any], sites: Any, structure: Any) -> None:
@@ -88,38 +128,87 @@ def _family_to_dict(family: Any) -> dict[str, Any]:
     return {"name": type(family).__name__, **settings}
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Read the fields of a result."""
+def load(path: Path, verify_key: Any = None) -> dict[str, Any]:
+    """Read the fields of a result, once its claims were computed again; with ``verify_key`` its signature is checked.
+
+    Raises
+    ------
+    ValueError
+        With one sentence: no result, changed since it was saved, a claim that does not hold, or not signed by this key.
+    """
     with open(path, "rb") as file:  # a file that is missing or may not be read says so itself
         try:
-            header, arrays = _read(file)
-            if header["format"] != "dpvi result" or header["format_version"] != FORMAT_VERSION:
-                raise ValueError("another format")
-            return _fields(header, arrays)
+            arrays = _read(file)
+            header = json.loads(arrays[_HEADER].tobytes().decode())
+            version = header["format_version"] if header["format"] == "dpvi result" else None
+            found = {name: arrays.pop(name, np.zeros(0, np.uint8)).tobytes() for name in (_CHECKSUM, _SIGNATURE)}
         except Exception:  # what a damaged archive raises depends on where the damage is
-            raise ValueError(
-                f"{path} is not a dpvi result of format {FORMAT_VERSION}, which this version reads, or it is damaged."
-            ) from None
+            raise ValueError(f"{path} is not a dpvi result, or it is damaged.") from None
+    _check_version(path, version)
+    digest = _digest(arrays)
+    if not hmac.compare_digest(found[_CHECKSUM], digest):
+        raise ValueError(
+            f"{path} was changed after dpvi saved it, or is damaged: its content does not fit its checksum. Nothing in "
+            "it can be relied on; ask for the file as it was saved."
+        )
+    if verify_key is not None:
+        _check_signature(path, digest, found[_SIGNATURE], verify_key)
+    try:
+        fields = _fields(header, arrays)
+    except Exception:  # a file that was made by other means
+        raise ValueError(f"{path} is not a complete dpvi result of format {FORMAT_VERSION}.") from None
+    _check_claims(path, header, fields)
+    return {**fields, "signature": found[_SIGNATURE] or None}
 
 
-def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _check_version(path: Path, version: Any) -> None:
+    if version == 1:
+        raise ValueError(
+            f"{path} is a dpvi result of format 1, which held sentences instead of facts: whether its seed can be "
+            "guessed is not in it, so that nothing can be promised. Read it with the version that wrote it."
+        )
+    if version != FORMAT_VERSION:
+        raise ValueError(f"{path} is not a dpvi result of format {FORMAT_VERSION}, which this version reads.")
+
+
+def _check_signature(path: Path, digest: bytes, found: bytes, key: Any) -> None:
+    if not found:
+        raise ValueError(f"{path} is not signed. Have dpvi sign it, result.sign(key), or do not ask for a signature.")
+    if not signing.is_valid(digest, found, key):
+        raise ValueError(
+            f"The signature of {path} is not by this key, or the file was changed after dpvi signed it. Do not rely on "
+            "anything in it."
+        )
+
+
+def _check_claims(path: Path, header: dict[str, Any], fields: dict[str, Any]) -> None:
+    """Refuse a file whose plan promises more than it keeps, or that calls itself something else than it is."""
+    try:
+        checked_guarantee(fields["plan"])
+    except ValueError as error:
+        raise ValueError(f"What {path} claims does not hold. {error}") from None
+    expected = _promise(fields["plan"], fields["circumstances"])
+    if header.get("promise") != expected:
+        raise ValueError(
+            f"{path} claims {header.get('promise')!r}, but what dpvi computes from its facts is {expected!r}."
+        )
+
+
+def _read(file: BinaryIO) -> dict[str, np.ndarray]:
     with np.load(file, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    return json.loads(arrays.pop(_HEADER).tobytes().decode()), arrays
+        return {name: archive[name] for name in archive.files}
 
 
 def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    plan = Plan.from_dict(header["plan"])
     family = dict(header["family"])
-    guarantee: Guarantee = dataclasses.replace(plan.guarantee, assumptions=tuple(header["assumptions"]))
     return {
-        "plan": plan,
-        "guarantee": guarantee,
+        "plan": Plan.from_dict(header["plan"]),
+        "circumstances": Circumstances.from_dict(header["circumstances"]),
         "family": _FAMILIES[family.pop("name")](**family),
         "estimator": header["estimator"],
         "sites": sites_from_dict(header["sites"]),
         "structure": structure_from_dict(header["structure"]),
-        "trace": _unpack_trace(arrays, header["trace"]),
+        "trace": _unpack_trace({name: array for name, array in arrays.items() if name != _HEADER}, header["trace"]),
     }
 
 

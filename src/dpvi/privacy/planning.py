@@ -59,7 +59,8 @@ def plan(
     other_releases
         Further Gaussian releases of the same plan (a histogram, a quantile), composed with the gradients.
     num_records
-        Only when the number of records is public. Leave it out otherwise: under add/remove it is private.
+        Only when the number of records is public. Leave it out otherwise: under add/remove it is private. With it,
+        the statement is about blanking a record, not about removing it: the number stays the same.
     covariates
         The columns of what the model conditions on, declared: :class:`dpvi.Numeric`, ``Levels``, ``OneHot``,
         ``Constant``. One noisy histogram of each is released, which is all that the score posterior needs to know of
@@ -164,7 +165,7 @@ def verify(plan: Plan) -> float:
     Raises
     ------
     ValueError
-        When the releases spend more than ``plan.epsilon``.
+        When the releases spend more than ``plan.epsilon``, or the accountant that the plan names is another one.
 
     Guarantees
     ----------
@@ -184,6 +185,12 @@ def verify(plan: Plan) -> float:
         raise ValueError(
             f"The plan claims epsilon = {plan.epsilon:.6g} at delta = {plan.delta:.3g}, but its releases spend "
             f"{spent:.6g}. The file was changed or made by other means; make a new plan with dpvi.plan(...)."
+        )
+    accountant = accounting.accountant_name(plan.releases)
+    if plan.accountant != accountant:
+        raise ValueError(
+            f"The plan says that its epsilon was computed by {plan.accountant!r}, but of such releases it is computed "
+            f"by {accountant!r}. The file was changed or made by other means; make a new plan with dpvi.plan(...)."
         )
     return spent
 

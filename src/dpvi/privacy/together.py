@@ -89,23 +89,28 @@ def joint_guarantee(plans: Sequence[Plan], guarantees: Sequence[Guarantee]) -> G
     ==========================================================  ========================================
     one of them lists the releases of all (``plan_together``)   that plan's (ε, δ)
     any others on the same records                              (Σ ε, Σ δ)
-    one without privacy                                         none
+    one without privacy, or with a weakness                     none
     ==========================================================  ========================================
     """
     if len({(one.adjacency, one.unit) for one in plans}) > 1:
         raise ValueError("The runs protect against different changes of the records; plan them with one adjacency.")
+    weaknesses = dict.fromkeys(one.weakness for one in guarantees if one.weakness)
+    if weaknesses:
+        return joint_guarantee(plans, [one.planned or one for one in guarantees]).broken_by(" ".join(weaknesses))
+    fixed_size = any(one.fixed_size for one in guarantees)  # what one run makes public is public
     assumptions = tuple(dict.fromkeys(sentence for one in guarantees for sentence in one.assumptions))
     released = Counter(_content(release) for one in plans for release in own_releases(one))
     for one, guarantee in zip(plans, guarantees, strict=True):
         listed = Counter(_content(release) for release in one.releases)
         if guarantee.private and all(listed[key] >= count for key, count in released.items()):
-            return replace(guarantee, assumptions=assumptions)
+            return replace(guarantee, assumptions=assumptions, fixed_size=fixed_size)
     return replace(
         guarantees[0],
         epsilon=sum(one.epsilon for one in guarantees),
         delta=min(1.0, sum(one.delta for one in guarantees)),
         accountant=_BASIC,
         assumptions=assumptions,
+        fixed_size=fixed_size,
     )
 
 

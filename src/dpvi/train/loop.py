@@ -26,6 +26,7 @@ from dpvi.train.draws import CompiledDraws, compiled_draws, make_draws
 from dpvi.train.hosts import from_first, ready_together
 from dpvi.train.lanes import on_host
 from dpvi.train.mesh import lanes_apart, on_every_device, read_here, share
+from dpvi.train.program_check import Program
 from dpvi.train.recorder import Recorder, Sums
 from dpvi.train.step import Algorithm, Noise, Row, State, noise_of, sizes_of
 
@@ -76,8 +77,12 @@ class Run:
             drawing = make_draws(*drawn)
             self._draw = compiled_draws(*drawn)
         self._drawing = drawing  # what `_draw` computes, for whoever asks for its shapes
-        self._chunks = {careful: jax.jit(chunk) for careful, chunk in chunks.items()}  # compiled when first needed
-        self._whole = {careful: jax.jit(self._without_bounds(chunk)) for careful, chunk in chunks.items()}
+        program = partial(Program, algorithm=algorithm, lanes=lanes, same_records=same_records)
+        # compiled when first needed
+        self._chunks = {careful: program(chunk, careful=careful) for careful, chunk in chunks.items()}
+        self._whole = {
+            careful: program(self._without_bounds(chunk), careful=careful) for careful, chunk in chunks.items()
+        }
 
     def __call__(
         self,
@@ -295,8 +300,11 @@ def _pieces(layout: Layout, start: int, stop: int) -> Iterator[Piece]:
         start = chunk * layout.chunk_length + last
 
 
-def progress_bar(plan: Plan, progress: bool, num_runs: int = 1) -> tqdm:
-    """A bar over the steps of ``num_runs`` runs after each other. It shows nothing that saw records."""
-    label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private else "dpvi not private"
+def progress_bar(plan: Plan, progress: bool, num_runs: int = 1, secret: bool = True) -> tqdm:
+    """A bar over the steps of ``num_runs`` runs after each other. It shows nothing that saw records.
+
+    Where the randomness is not ``secret``, because its seed can be found by trying, it says so in place of ε.
+    """
+    label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private and secret else "dpvi NOT PRIVATE"
     disable = not progress or jax.process_index() > 0
     return tqdm(total=num_runs * plan.num_steps, desc=label, unit=" steps", disable=disable)

@@ -61,9 +61,13 @@ def noiseless_sum(
     bounds = rows.records.bounds
     if sampler.takes_all:
         assert isinstance(rows, InMemory), "a source that every step takes whole is loaded"
-        start, stop = (bounds[0], bounds[1]) if shards is None else own_bounds(bounds)
-        slots = jax.tree.leaves(rows.records.rows)[0].shape[0]
-        own = summed(rows.records.rows, jnp.arange(slots, dtype=jnp.int32) < stop - start)
+        every = jnp.arange(jax.tree.leaves(rows.records.rows)[0].shape[0], dtype=jnp.int32)
+        if shards is None:
+            included = (every >= bounds[0]) & (every < bounds[1])
+        else:
+            start, stop = own_bounds(bounds)
+            included = every < stop - start
+        own = summed(rows.records.rows, included)
     else:
         pass_sum = partial(_whole_pass, bounds) if shards is None else partial(_own_pass, bounds, shards.slots)
         own = _all_passes(sampler, partial(pass_sum, summed, rows), first_positions, later_pass)

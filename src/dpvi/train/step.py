@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from dpvi.core.clipping import PerLayer, QuantileClipping
+from dpvi.core.compiling import compiled_apart
 from dpvi.core.plan import Plan
 from dpvi.data.sampling import PoissonSampler
 from dpvi.data.sharding import Records, Shards
@@ -175,10 +176,12 @@ def clipped_sum(
     def formed(batch: Any, included: jax.Array) -> Clipped:
         return bounded_sum(jax.vmap(release)(batch), included, bound, layers)
 
-    return formed if size is None else partial(in_microbatches, formed, microbatch_size=size)
+    # compiled by itself, so that other passes, microbatches and devices compute what a record adds by the same digits
+    apart = compiled_apart(formed)
+    return apart if size is None else partial(in_microbatches, apart, microbatch_size=size)
 
 
-def _clip_norms(algorithm: Algorithm, clip_norm: jax.Array | None) -> Any:
+def clip_norms_of(algorithm: Algorithm, clip_norm: jax.Array | None) -> Any:
     """C of every coordinate of a sum, or one for all."""
     if algorithm.layers is not None:
         norms = np.asarray(algorithm.layers.clip_norms)
@@ -219,7 +222,7 @@ def private_step(
     rows = InMemory(records, drawn.batch) if feed is None else ReadAhead(records, drawn.batch, feed)
     total, count = noiseless_sum(algorithm.sampler, summed, rows, drawn.positions, later_pass, algorithm.shards)
     size = total.shape[0]  # draws come in parts, of which the last may have more
-    clip_norms = _clip_norms(algorithm, state.clip_norm)
+    clip_norms = clip_norms_of(algorithm, state.clip_norm)
     noisy_sum = noisy(total, drawn.noise[:size], noise.of_sum, clip_norms, algorithm.bits, xi.dtype)
     row = Row(xi, queries.reshape(-1), noisy_sum, jnp.zeros_like(xi), state.clip_norm)
     if algorithm.adaptive is not None:

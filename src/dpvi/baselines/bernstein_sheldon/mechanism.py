@@ -24,7 +24,7 @@ from dpvi.privacy import plan
 
 _ASSUMPTIONS = (
     "Bounds were declared without looking at the records.",
-    "The number of records is declared public and is not protected.",
+    "The number of records is declared public and is not protected: it is the same with and without one record.",
     "Sums and noise are floating-point numbers; attacks on their last bits are outside the statement.",
 )
 
@@ -81,7 +81,7 @@ class LaplaceMechanism:
     @property
     def guarantee(self) -> Guarantee:
         """The statement a release by this mechanism makes."""
-        return Guarantee(self.epsilon, 0.0, "add_remove", "one record", "the Laplace mechanism", _ASSUMPTIONS)
+        return Guarantee(self.epsilon, 0.0, "add_remove", "one record", "the Laplace mechanism", _ASSUMPTIONS, True)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class GaussianMechanism:
     def guarantee(self) -> Guarantee:
         """The statement a release by this mechanism makes."""
         accountant = "the exact privacy curve of the Gaussian mechanism"
-        return Guarantee(self.epsilon, self.delta, "add_remove", "one record", accountant, _ASSUMPTIONS)
+        return Guarantee(self.epsilon, self.delta, "add_remove", "one record", accountant, _ASSUMPTIONS, True)
 
 
 @lru_cache(maxsize=64)  # a study releases many data sets under one budget

@@ -27,6 +27,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from dpvi.core.clip import clip_ratio
+from dpvi.core.compiling import compiled_apart
 from dpvi.gradients.ghost.analysis import analyse
 from dpvi.gradients.ghost.contractions import Rows
 from dpvi.gradients.ghost.microbatch import in_microbatches
@@ -119,7 +120,7 @@ def clipped_gradient_sum(
         parts = list(parts_of(analysis, taps, data, present.size, vector.dtype))
         return _clip_and_add(parts, [int(labels[part.positions[0]]) for part in parts], clip_norms, present, vector)
 
-    return in_microbatches(part_sum, records, included, microbatch_size)
+    return in_microbatches(compiled_apart(part_sum), records, included, microbatch_size)
 
 
 def _check_precision(dtype: Any) -> None:

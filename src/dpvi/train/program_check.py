@@ -1,0 +1,294 @@
+"""Whether the program that a run compiled keeps records apart: tried on simulated ones before it reads a record.
+
+What a record adds to a sum must be a function of that record alone, bit for bit, and no longer than the clip norm. That
+is easily written in Python, and then a compiler has its say. It may compute the last rows of a product by other
+instructions than the first, choose an algorithm by the number of rows, or, as jaxlib 0.10.2 to 0.11.2 do on processors,
+give every record of a large batch the gradient of one of them. So the compiled program itself is tried, for this model,
+plan and machine:
+
+1. Each of a few simulated records, ill-conditioned ones among them, is given to the program alone. Noise is an argument
+   of the program, so it can be chosen: minus what was read so far, until nothing is left, reads what the record adds to
+   the last bit.
+2. Many copies of them are given in many arrangements: all slots full, some left out, neighbours exchanged. With minus
+   the sum of what they add alone as noise, nothing must be left, in any coordinate.
+
+Nothing here looks at the data of a run but at its shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core.validation import CompilerError
+from dpvi.data.sharding import Records
+from dpvi.mechanism.gaussian import is_unbounded, power_of_two_above
+from dpvi.models.simulate import simulate
+from dpvi.train.chunk import Ran
+from dpvi.train.draws import Draws
+from dpvi.train.step import Algorithm, Noise, State, clip_norms_of, sizes_of
+
+_ARRANGEMENTS = (1.0, 0.97, 0.9, 0.5, 0.1)  # share of the slots that are full
+_SCALES = (1e3, 1e6)
+_MOST_READINGS = 8  # a float32 shows 24 binary digits of a sum at a time
+
+
+class Program:
+    """The compiled steps of a chunk, tried before they first read a record.
+
+    Parameters
+    ----------
+    chunk
+        From :func:`~dpvi.train.chunk.make_chunk`, for one run or for several side by side.
+    algorithm, careful
+        What it was made of.
+    lanes, same_records
+        As those of :class:`~dpvi.train.loop.Run`.
+    """
+
+    def __init__(
+        self,
+        chunk: Callable[..., Ran],
+        algorithm: Algorithm,
+        careful: bool,
+        lanes: int | None = None,
+        same_records: bool = False,
+    ) -> None:
+        self._program = jax.jit(chunk)
+        self._algorithm = algorithm
+        self._careful = careful
+        self._has_lanes = lanes is not None and not same_records
+        self._tried: set[bool] = set()
+        self.lower = self._program.lower
+
+    def __call__(self, state: State, records: Records, *arguments: Any) -> Ran:
+        measures = arguments[4] is not None  # with a query it is another program
+        if measures not in self._tried and not is_unbounded(self._algorithm.plan.clip_norm):
+            _Trial(self._program, self._algorithm, self._careful, self._has_lanes, state, records, arguments).check()
+        self._tried.add(measures)
+        return self._program(state, records, *arguments)
+
+
+class _Slots(NamedTuple):
+    """Which simulated record every row of every shard holds, and whether it is drawn; both are (shards, rows)."""
+
+    which: np.ndarray
+    taken: np.ndarray
+
+
+class _Trial:
+    """One program, and experiments in the shapes of the arguments that it is about to be called with."""
+
+    def __init__(
+        self,
+        program: Callable[..., Ran],
+        algorithm: Algorithm,
+        further_passes: bool,
+        has_lanes: bool,
+        state: State,
+        records: Records,
+        arguments: tuple[Any, ...],
+    ) -> None:
+        self._program, self._algorithm, self._records = program, algorithm, records
+        self._further_passes = further_passes
+        self._streams, self._draws, self._noise, base, query, *ends = arguments
+        self._rng = np.random.default_rng(0)
+        # the program's own points may be zero, where products of records and parameters show nothing
+        self._state = state._replace(xi=self._beside(state.xi, 0.05))
+        point = None if query is None else self._beside(query, 0.5)
+        self._rest = (base, point, *((0, 1) if ends else ()))
+        self._size = sizes_of(algorithm).release
+        norms = clip_norms_of(
+            algorithm, None if state.clip_norm is None else _first_copy(state.clip_norm).reshape(-1)[0]
+        )
+        self._norms = np.asarray(norms, np.float64)
+        self._unit = power_of_two_above(self._norms) * 2.0**-algorithm.bits
+        self._axis = int(has_lanes)  # of records
+        self._shards = 1 if algorithm.shards is None else len(algorithm.shards.bounds) - 1
+        self._simulated = _simulated(self._structure(), few=not ends)
+        self._count = len(jax.tree.leaves(self._simulated)[0])
+        self._rows = min(algorithm.slots, self._rows_held())
+        self._which = self._rng.integers(self._count, size=(self._shards, self._rows))
+        self._which.reshape(-1)[: self._count] = np.arange(self._count)
+        self._held_last: tuple[Any, Any] = (None, None)
+
+    def check(self) -> None:
+        """Raise a :class:`~dpvi.core.validation.CompilerError` where records are not kept apart."""
+        alone = np.stack([self._read(self._only(record)) for record in range(self._count)])
+        for added in alone:
+            self._check_norms(added)
+        for share in _ARRANGEMENTS:
+            slots = self._arranged(share)
+            numbers = np.bincount(slots.which[slots.taken], minlength=self._count)
+            if np.any(self._run(slots, -np.tensordot(numbers, alone, 1))):
+                raise CompilerError(_sentence("what a record adds to a sum depends on the records beside it"))
+
+    def _check_norms(self, added: np.ndarray) -> None:
+        """Exactly: whole numbers are squared in halves, of which no sum overflows, and C² is a fraction."""
+        norms = np.broadcast_to(self._norms, added.shape[-1:])
+        for clip_norm in np.unique(norms):
+            bound = Fraction(clip_norm) / Fraction(float(power_of_two_above(clip_norm))) * 2**self._algorithm.bits
+            for lane in added.reshape(-1, self._size)[:, norms == clip_norm]:
+                high, low = lane >> 20, lane & (2**20 - 1)
+                square = (_dot(high, high) << 40) + (_dot(high, low) << 21) + _dot(low, low)
+                if square > bound**2:
+                    raise CompilerError(_sentence("what one record adds to a sum is longer than the clip norm"))
+
+    def _read(self, slots: _Slots) -> np.ndarray:
+        """What the records of ``slots`` add, ([lanes,] release) int64."""
+        total = self._run(slots, np.int64(0))
+        for _ in range(_MOST_READINGS):
+            left = self._run(slots, -total)
+            if not np.any(left):
+                return total
+            total = total + left
+        raise CompilerError(_sentence("two runs over the same record differ"))
+
+    def _run(self, slots: _Slots, target: Any) -> np.ndarray:
+        """Sum of the records of ``slots`` plus ``target``, in units, as far as a float holds it."""
+        share = self._norms / self._unit
+        multiplier = _reciprocal(float(np.max(share)))
+        noise = np.zeros(self._draws.noise.shape)
+        noise[..., 0, : self._size] = (target + 0.5) / (multiplier * share)  # the half is cut off again
+        with jax.enable_x64(True):
+            level = Noise(_like(multiplier, self._noise.of_sum), _like(0.0, self._noise.of_count))
+            draws = self._drawn(slots, noise)
+        ran = self._program(self._state, self._held(slots), self._streams, draws, level, *self._rest)
+        released = np.asarray(_first_copy(ran.rows.noisy_sum))[..., 0, :]
+        return np.rint(released.astype(np.float64) / self._unit).astype(np.int64)
+
+    def _only(self, record: int) -> _Slots:
+        if self._takes_shards:
+            which = np.full((self._shards, self._rows), record)
+            return _Slots(which, np.arange(which.size).reshape(which.shape) == 0)
+        return _Slots(self._which, np.arange(self._which.size).reshape(self._which.shape) == record)
+
+    def _arranged(self, share: float) -> _Slots:
+        shape, rng = self._which.shape, self._rng
+        if self._algorithm.sampler.takes_all:  # the first rows of every shard, or some rows of the only one
+            length = np.ceil(share * self._rows * (1 if share == 1 else rng.uniform(0.9, 1, (self._shards, 1))))
+            length = np.broadcast_to(length, (self._shards, 1))
+            first = 0 if self._takes_shards else rng.integers(self._rows - length[0, 0] + 1)
+            row = np.broadcast_to(np.arange(self._rows), shape)
+            which = rng.integers(self._count, size=shape) if self._takes_shards else self._which
+            return _Slots(which, (row >= first) & (row < first + length))
+        taken = rng.uniform(size=shape) < share
+        # a pass draws so many from all shards, and no other pass follows where its last position is void
+        most = self._algorithm.sampler.physical_size - self._further_passes
+        return _Slots(self._which, taken & (np.cumsum(taken).reshape(shape) <= most))
+
+    def _bounds(self, slots: _Slots) -> np.ndarray:
+        """Of the records that are there; where a single device takes all, of those that it takes."""
+        if not self._algorithm.sampler.takes_all:
+            return np.arange(self._shards + 1, dtype=np.int32) * self._rows
+        first = 0 if self._takes_shards else int(np.argmax(slots.taken))
+        return first + np.concatenate([[0], np.cumsum(slots.taken.sum(axis=1))]).astype(np.int32)
+
+    @property
+    def _takes_shards(self) -> bool:
+        """Whether every device takes the first rows of its shard: then rows are exchanged, for none can be left out."""
+        return self._algorithm.sampler.takes_all and self._algorithm.shards is not None
+
+    def _held(self, slots: _Slots) -> Records:
+        """Simulated records where the program reads them."""
+
+        def rows(leaf: jax.Array, simulated: np.ndarray) -> jax.Array:
+            held = np.zeros((self._shards, self._rows_held(), *simulated.shape[1:]), leaf.dtype)
+            held[:, : self._rows] = simulated[slots.which]
+            return _like(held.reshape(-1, *simulated.shape[1:]), leaf)
+
+        bounds = _like(self._bounds(slots), self._records.bounds)
+        if self._records.rows is None:
+            return Records(None, bounds)
+        if self._held_last[0] is not slots.which:
+            self._held_last = slots.which, jax.tree.map(rows, self._records.rows, self._simulated)
+        return Records(self._held_last[1], bounds)
+
+    def _drawn(self, slots: _Slots, noise: np.ndarray) -> Draws:
+        draws = self._draws
+        eta = np.random.default_rng(1).normal(size=draws.eta.shape[-2:]).astype(draws.eta.dtype)
+        positions = np.full(
+            draws.positions.shape[-1], max(self._bounds(slots)[-1], self._algorithm.sampler.num_records)
+        )
+        if positions.size:
+            sampled = np.flatnonzero(slots.taken)  # shards have as many rows each, so these are numbers of records
+            positions[: sampled.size] = sampled
+        batch = draws.batch
+        if batch is not None:
+            batch = jax.tree.map(lambda leaf, simulated: self._batch(slots, leaf, simulated), batch, self._simulated)
+        positions = _like(positions.astype(np.int32), draws.positions)
+        return Draws(positions, _like(noise, draws.noise), _like(eta, draws.eta), batch)
+
+    def _batch(self, slots: _Slots, leaf: jax.Array, simulated: np.ndarray) -> jax.Array:
+        """What a feed would have read: a device's own records after each other, then any."""
+        which = np.zeros((self._shards, leaf.shape[1] // self._shards), int)
+        for shard, (row, taken) in enumerate(zip(slots.which, slots.taken, strict=True)):
+            which[shard, : taken.sum()] = row[taken]
+        return _like(simulated[which.reshape(-1)].astype(leaf.dtype), leaf)
+
+    def _structure(self) -> Any:
+        """Of one record."""
+        if self._records.rows is None:
+            assert self._algorithm.feed is not None
+            return self._algorithm.feed.structure
+        axes = self._axis + 1
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[axes:], leaf.dtype), self._records.rows)
+
+    def _rows_held(self) -> int:
+        """Rows of a shard."""
+        if self._records.rows is None:
+            return self._algorithm.slots
+        return jax.tree.leaves(self._records.rows)[0].shape[self._axis] // self._shards
+
+    def _beside(self, point: jax.Array, by: float) -> jax.Array:
+        step = by * self._rng.normal(size=point.shape[-1:])
+        return _like(np.asarray(_first_copy(point)) + step.astype(point.dtype), point)
+
+
+def _simulated(structure: Any, few: bool) -> Any:
+    """One record of every kind, and large ones, whose terms cancel but for rounding; ``few`` of them."""
+    parts = [each.first for each in simulate(structure, 1)]
+
+    def scaled(leaf: np.ndarray, scale: float) -> np.ndarray:
+        return leaf * leaf.dtype.type(scale) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+    parts += [jax.tree.map(lambda leaf, k=scale: scaled(leaf, k), parts[0]) for scale in _SCALES]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[::3] if few else parts))
+
+
+def _like(array: Any, model: jax.Array) -> jax.Array:
+    """``array`` in the shape of ``model`` and on its devices: else the program would be compiled again for it."""
+    array = np.broadcast_to(array, model.shape)
+    if not model.committed:
+        return jnp.asarray(array)
+    return jax.make_array_from_callback(model.shape, model.sharding, lambda index: array[index])
+
+
+def _first_copy(array: jax.Array) -> Any:
+    return array if array.is_fully_addressable else array.addressable_data(0)
+
+
+def _dot(left: np.ndarray, right: np.ndarray) -> int:
+    return int(np.sum(left * right))
+
+
+def _reciprocal(share: float) -> float:
+    """A number whose product with ``share`` rounds to 1."""
+    return next(
+        each for each in (1 / share, np.nextafter(1 / share, 2), np.nextafter(1 / share, 0)) if each * share == 1
+    )
+
+
+def _sentence(what: str) -> str:
+    return (
+        f"The program that JAX {jax.__version__} compiled for this model, plan and machine was tried on simulated "
+        f"records and failed: {what}, so that no bound on one record's influence holds. No record was read. Another "
+        "version of JAX may help; on processors, the environment variable "
+        "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= set before Python starts; or a model with fewer products "
+        "of matrices."
+    )
