@@ -24,8 +24,10 @@ import jax.numpy as jnp
 from harness.output import RESULTS, table, write
 from jax.flatten_util import ravel_pytree
 
-from dpvi.gradients.ghost import clipped_gradient_sum, clipped_gradient_sum_and_count
+from dpvi.gradients.ghost import clipped_gradient_sum
+from dpvi.gradients.ghost.whole_rows import BITS
 from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.gaussian import FORMED_BITS
 from dpvi.mechanism.layers import Layers
 
 PIXELS, HIDDEN, LATENT, CLIP_NORM = 784, 400, 50, 10.0
@@ -77,15 +79,16 @@ def contestants(vector: jax.Array, unravel: Callable[[jax.Array], Any], batch: i
 
     def single_records(vector: jax.Array, records: Any, included: jax.Array) -> jax.Array:
         gradients = jax.vmap(jax.grad(flat_term), (None, 0))(vector, records)
-        return bounded_sum(gradients, included, CLIP_NORM).value
+        return bounded_sum(gradients, included, CLIP_NORM).total.astype(vector.dtype) * 2.0**-FORMED_BITS
 
     def ghost(vector: jax.Array, records: Any, included: jax.Array, **options: Any) -> jax.Array:
-        return clipped_gradient_sum(flat_term, vector, records, included, CLIP_NORM, **options).value
+        clipped = clipped_gradient_sum(flat_term, vector, records, included, CLIP_NORM, **options)
+        return clipped.total.astype(vector.dtype) * 2.0**-BITS
 
     def adaptive(vector: jax.Array, records: Any, included: jax.Array) -> jax.Array:
         clip_norm = CLIP_NORM + 0 * vector[0]  # a number that is known only when the program runs
-        clipped = clipped_gradient_sum_and_count(flat_term, vector, records, included, clip_norm)
-        return clipped.total.value + 0 * clipped.centred_count.value
+        clipped = clipped_gradient_sum(flat_term, vector, records, included, clip_norm)
+        return (clipped.total + 0 * clipped.centred_count).astype(vector.dtype) * 2.0**-BITS
 
     sizes = tuple(leaf.size for leaf in jax.tree.leaves(unravel(vector)))
     layers = Layers(sizes, (CLIP_NORM / len(sizes) ** 0.5,) * len(sizes))

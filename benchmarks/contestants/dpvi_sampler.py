@@ -19,7 +19,7 @@ from dpvi.train.chunk import longest_chunk
 
 @functools.cache
 def compiled(problem: Problem) -> Any:
-    """``draws(steps)``: the positions of the first pass of each step, shape (physical size, len(steps))."""
+    """``draws(steps)``: the positions of the first pass of each step, shape (slots, len(steps))."""
     sampler = poisson_sampler(problem.num_records, problem.sampling_rate)
     sampling = streams(root_key(0)).sampling
 
@@ -35,7 +35,7 @@ def compiled(problem: Problem) -> Any:
 def first_result(problem: Problem, num_steps: int) -> int:
     """Draw for at least ``num_steps`` steps, and say for how many."""
     draws, sampler = compiled(problem), poisson_sampler(problem.num_records, problem.sampling_rate)
-    drawn_bytes = 4 * (sampler.words_per_pass + sampler.physical_size)  # words and positions
+    drawn_bytes = 4 * (sampler.words_per_pass + sampler.slots)  # words and positions
     chunk = longest_chunk(drawn_bytes, drawn_bytes)
     with jax.enable_x64(True):  # as in a fit, whose noise needs it
         for start in range(0, num_steps, chunk):

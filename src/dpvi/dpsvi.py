@@ -18,13 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from dpvi.core.guarantee import kind_of_seed
+from dpvi.core.guarantee import Captured, kind_of_seed
 from dpvi.core.plan import Plan
+from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import PrivacyWarning
 from dpvi.data.records import as_records, filled_up, structure_of
 from dpvi.data.sampling import whole_tiles
 from dpvi.data.sharding import Records
-from dpvi.fitting import make_result, run_within_memory, start
+from dpvi.fitting import make_result, start
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
@@ -37,6 +38,8 @@ from dpvi.train.loop import Run
 from dpvi.train.loop import progress_bar as make_bar
 from dpvi.train.program_check import Program
 from dpvi.train.step import Algorithm, State, noise_of, sizes_of
+
+_BY_FIT = "call dpvi.fit with guide= and a microbatch_size, for example 256"
 
 
 class DPSVIState(NamedTuple):
@@ -84,6 +87,7 @@ class _Prepared(NamedTuple):
     records: Records
     streams: Streams
     seed: int | None
+    captured: tuple[Captured, ...]
 
 
 class DPSVI:
@@ -179,8 +183,8 @@ class DPSVI:
                 "DPSVI runs in one process, and here are several; call dpvi.fit with guide=, which spreads over them."
             )
         options = {"estimator": self._estimator, "optimizer": self._optimizer, "seed": seed}
-        algorithm, placed, key, _ = prepare(model, data, self.plan, guide=guide, **options)
-        self._prepared = _Prepared(algorithm, placed.records, streams(key), seed)
+        algorithm, placed, key, _, captured = prepare(model, data, self.plan, guide=guide, **options)
+        self._prepared = _Prepared(algorithm, placed.records, streams(key), seed, captured)
         self._step, self._next_step = None, 0
         state = algorithm.initial(start(algorithm, init_params))
         return DPSVIState(state.xi, state.optimizer, 0, state.clip_norm)
@@ -215,7 +219,8 @@ class DPSVI:
                 "This state is not the newest: a second step from it would use the same noise twice and so reveal "
                 "records. Go on from the state that the last update returned."
             )
-        records, num_records = as_records(bound(self._model, self._guide, args, kwargs)[0])
+        data = bound(self._model, self._guide, args, kwargs)[0]
+        records, num_records = run_within_memory(_BY_FIT, as_records, data)
         same = structure_of(records) == structure_of(ready.records.rows)
         if num_records != ready.algorithm.sampler.num_records or not same:
             raise ValueError(
@@ -224,7 +229,8 @@ class DPSVI:
         self._begun, self._next_step = True, state.step + 1
         rows = jax.tree.map(lambda leaf: filled_up(leaf, whole_tiles(num_records)), records)
         records = ready.records._replace(rows=rows)
-        after = self._compiled()(records, State(state.xi, state.optimizer_state, state.clip_norm), state.step)
+        before = State(state.xi, state.optimizer_state, state.clip_norm)
+        after = run_within_memory(_BY_FIT, self._compiled(), records, before, state.step)
         return DPSVIState(after.xi, after.optimizer, state.step + 1, after.clip_norm)
 
     def run(
@@ -245,10 +251,10 @@ class DPSVI:
         self._begun, self._next_step = True, self.plan.num_steps
         begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
-        remedy = "call dpvi.fit with guide= and a microbatch_size, for example 256"
         with make_bar(self.plan, progress_bar, secret=kind_of_seed(ready.seed) != "guessable") as bar:
-            trace = run_within_memory(remedy, run, ready.records, ready.streams, begin, progress=bar)[0]
-        result = make_result(ready.algorithm, trace, structure_of(ready.records.rows), ready.seed)
+            trace = run_within_memory(_BY_FIT, run, ready.records, ready.streams, begin, progress=bar)[0]
+        structure = structure_of(ready.records.rows)
+        result = make_result(ready.algorithm, trace, structure, ready.seed, captured=ready.captured)
         state = DPSVIState(jnp.asarray(trace.final), None, self.plan.num_steps)
         return DPSVIRunResult(self.get_params(state), state, result)
 

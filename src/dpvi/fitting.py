@@ -15,7 +15,7 @@ import optax
 from dpvi.core.driver import Driver
 from dpvi.core.guarantee import Captured, Circumstances, Together, kind_of_seed
 from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.core.trace import Trace
+from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import ConvergenceWarning
 from dpvi.data.records import structure_of
 from dpvi.families import Family, MeanField
@@ -120,7 +120,7 @@ def fit(
     Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
     sizes and un-noised quantities are in no part of it.
     """
-    algorithm, placed, key, scores = prepare(
+    algorithm, placed, key, scores, captured = prepare(
         model,
         data,
         plan,
@@ -149,24 +149,8 @@ def fit(
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
         with progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable") as bar:
             trace = run_within_memory(remedy, run, driver=driver, progress=bar)[0]
-    return make_result(algorithm, trace._replace(histograms=histograms), structure_of(placed.shapes), seed, scores)
-
-
-def run_within_memory(remedy: str, run: Callable[..., list[Trace]], *arguments: Any, **options: Any) -> list[Trace]:
-    """Call ``run``; where the device's memory ends, say what to do.
-
-    The device's own message names sizes of arrays, which follow from the number of records: it is not passed on.
-    """
-    try:
-        return run(*arguments, **options)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-    # outside of the handler, so that this error does not carry the other along
-    raise MemoryError(
-        "A batch must fit into the device's memory, but did not; nothing was released. To hold less at a time, "
-        f"{remedy}: time and memory change, the mechanism does not. Or make a plan with a smaller sampling_rate."
-    )
+    trace = trace._replace(histograms=histograms)
+    return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
 
 
 def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:

@@ -12,7 +12,9 @@ import numpy as np
 import optax
 
 from dpvi.core.driver import Driver
+from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
+from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import FallbackWarning
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
@@ -29,6 +31,7 @@ from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
+from dpvi.models.captured import captured, listed, with_constants
 from dpvi.models.check import check
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
@@ -43,6 +46,7 @@ from dpvi.train.step import Algorithm
 
 _FIRST_RATE, _LAST_RATE = 0.03, 0.003
 _MAX_PASS_ELEMENTS = 2**25
+_ON_DISK = "leave the records on disk until they are drawn (dpvi.open_npy) or spread them (devices=)"
 
 
 class Prepared(NamedTuple):
@@ -52,6 +56,7 @@ class Prepared(NamedTuple):
     placed: Placed
     key: jax.Array  # the root key
     scores: ScoreModel | None  # the law of the scores that are measured, where some are
+    captured: tuple[Captured, ...]  # what model, guide, law and driver hold beside the records
 
 
 class _Inference(NamedTuple):
@@ -77,10 +82,11 @@ def prepare(
     covariate_law: CovariateLaw | None = None,
     microbatch_size: int | None = None,
     devices: Sequence[Any] | None = None,
+    origin: Any = None,
 ) -> Prepared:
     """Check everything that can be wrong before a single record is read, then bring the records in.
 
-    Parameters are those of :func:`dpvi.fit`.
+    Parameters are those of :func:`dpvi.fit`, and ``origin``, the user's own arrays where ``data`` is a copy of them.
     """
     with ready_together():
         if guide is not None:
@@ -91,24 +97,28 @@ def prepare(
         microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-        data = as_source(data)
+        given, data = data, as_source(data)
         structure = structure_of(described(data))
+        held = {"model": model, "guide": guide, "covariate_law": covariate_law, "driver": driver}
+        settings = {"family": family, "estimator": estimator, "optimizer": optimizer}
+        found = captured(held, data, unlisted=settings, origin=given if origin is None else origin)
         if guide is None:
             chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law)
         else:
             chosen = _with_guide(model, guide, data, plan, estimator)
+        found = with_constants(found, chosen.model, structure, data)
         check_storable(plan, chosen.family, describe(chosen.estimator), getattr(chosen.model, "sites", ()), structure)
         release_layers(plan.clipping, chosen.model, chosen.family, chosen.estimator)
         if optimizer is None:
             schedule = None if chosen.scores is None else plan.schedule
             optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
-        rows = bring_in(data, devices)
-    given = {"microbatch_size": microbatch_size, "a driver or none": driver is not None}
-    key = _agreed_key(key, seed, plan, chosen, structure, rows, given)
+        rows = run_within_memory(_ON_DISK, bring_in, data, devices)
+    run_settings = {"microbatch_size": microbatch_size, "a driver or none": driver is not None}
+    key = _agreed_key(key, seed, plan, chosen, structure, rows, run_settings)
     algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)
     if plan.private:
         warn_about_delta(plan, algorithm.sampler.num_records)
-    return Prepared(algorithm, placed, key, chosen.scores)
+    return Prepared(algorithm, placed, key, chosen.scores, listed(found))
 
 
 def _with_family(
@@ -248,7 +258,7 @@ def _placed(
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
     with ready_together():
-        return place(rows, algorithm, structure)
+        return run_within_memory(_ON_DISK, place, rows, algorithm, structure)
 
 
 def _score_model(

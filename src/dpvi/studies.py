@@ -18,11 +18,12 @@ from dpvi.core import validation
 from dpvi.core.guarantee import Together, kind_of_seed
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
+from dpvi.core.untold import run_within_memory
 from dpvi.data.records import as_records, filled_up, structure_of
 from dpvi.data.sampling import whole_tiles
 from dpvi.data.sharding import Records
 from dpvi.families import Family, MeanField
-from dpvi.fitting import histograms_of, make_result, run_within_memory, start
+from dpvi.fitting import histograms_of, make_result, start
 from dpvi.gradients import Aligned, Estimator
 from dpvi.mechanism.rng import Streams, root_key, streams
 from dpvi.models.base import Model
@@ -39,6 +40,7 @@ from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm, State
 
 _VERSION = importlib.import_module("dpvi").__version__  # the package's own, without all that it exports
+_FEWER = "give fit_many a smaller group_size or fewer data sets"
 _KEPT_GROUP = 100  # fits after which a study with a folder is kept, unless told
 
 
@@ -121,6 +123,7 @@ def fit_many(
             estimator=estimator,
             optimizer=optimizer,
             covariate_law=covariate_law,
+            origin=data,
         )
         size = _checked_size(group_size, len(members), directory is not None)
         mesh, lanes = lane_mesh(devices, size)
@@ -219,15 +222,16 @@ class _Study(NamedTuple):
         driver = None
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
-        remedy = "give fit_many a smaller group_size"
-        traces = run_within_memory(remedy, self.run, *self.arguments(lanes), driver=driver, progress=bar)
+        arguments = run_within_memory(_FEWER, self.arguments, lanes)
+        traces = run_within_memory(_FEWER, self.run, *arguments, driver=driver, progress=bar)
         return [
             self._result(i, trace._replace(histograms=counts[i])) for i, trace in zip(members, traces, strict=False)
         ]
 
     def _result(self, number: int, trace: Trace) -> Result:
         seed = None if self.fits.seeds is None else self.fits.seeds[number]
-        return make_result(self.algorithm, trace, self.fits.structure, seed, self.ready.scores, together=self.together)
+        facts = {"captured": self.ready.captured, "together": self.together}
+        return make_result(self.algorithm, trace, self.fits.structure, seed, self.ready.scores, **facts)
 
     def all_results(self, group_size: int, folder: StudyFolder | None, progress: bool) -> list[Result]:
         """Results of all fits, group after group; those that ``folder`` keeps are read."""
@@ -318,7 +322,7 @@ def _checked_fits(
             "each with its own share of the fits."
         )
     _check_plans(plan)
-    records, length = as_records(data)
+    records, length = run_within_memory(_FEWER, as_records, data)
     if same_data:
         num_fits, each = _asked_for(plan, seeds), "fit"
     else:

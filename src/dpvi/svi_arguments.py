@@ -17,6 +17,7 @@ from dpvi.gradients.guided import Guided
 
 _KEY_WORDS = 4  # the most that a key of JAX has, so that as a seed it stays below 2^128
 _STATIC = (bool, int, float, str, bytes, type(None))
+_ARRAY = object()
 
 
 def as_optax(optim: Any) -> optax.GradientTransformation:
@@ -73,13 +74,16 @@ def bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any])
     if not any(isinstance(each, _STATIC) for each in (*args, *kwargs.values())) and not (args and kwargs):
         return args if args else kwargs, model, guide
     arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, _STATIC)]
+    # what the functions keep are the settings, with a mark where an array stood: no records
+    args = tuple(each if isinstance(each, _STATIC) else _ARRAY for each in args)
+    kwargs = {name: each if isinstance(each, _STATIC) else _ARRAY for name, each in kwargs.items()}
 
     def bind(function: Callable) -> Callable:
         @wraps(function, updated=())
         def called(*records: Any) -> Any:
             rest = iter(records)
-            given = [each if isinstance(each, _STATIC) else next(rest) for each in args]
-            named = {name: each if isinstance(each, _STATIC) else next(rest) for name, each in kwargs.items()}
+            given = [next(rest) if each is _ARRAY else each for each in args]
+            named = {name: next(rest) if each is _ARRAY else each for name, each in kwargs.items()}
             return function(*given, **named)
 
         return called

@@ -7,6 +7,7 @@ a model that couples records would silently be fitted as another model.
 ===========================================  ==========================================================
 finding                                      found by
 ===========================================  ==========================================================
+an array that may hold the records           what the callable can reach, :mod:`dpvi.models.captured`
 no record plate, or two                      plate sizes on two batch sizes
 local or discrete latents, ``param`` sites   one abstract run
 prior or outer site that reads records       data flow in the jaxpr, blind to neither integers nor bits
@@ -28,6 +29,7 @@ import numpy as np
 from dpvi.data.records import structure_of
 from dpvi.data.sources.base import described
 from dpvi.models.base import Model, ModelError
+from dpvi.models.captured import captured
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.execution import LOG_DETERMINANT, prior_terms
@@ -67,9 +69,11 @@ def check(model: Model | Callable, data: Any, *, guide: Callable | None = None) 
     ModelError
         With one sentence per finding.
     """
+    held = {"model": model} if guide is None else {"model": model, "guide": guide}
+    structure = structure_of(described(data))
+    captured(held, data)
     if guide is not None:
         return check_guide(model, guide, described(data))
-    structure = structure_of(described(data))
     ready = as_model(model, structure)
     if isinstance(ready, NumPyroModel):
         if jax.tree.structure(ready.structure) != jax.tree.structure(structure) or ready.structure != structure:
