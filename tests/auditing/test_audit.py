@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from harness.audit_faults import FAULTS, Fault, plan_of
+from support.statistics import assert_close, assert_variance
 
 import dpvi
+from dpvi.auditing.canaries import count_score, covariate_rows
+from dpvi.auditing.mechanism import noisy_counts
 
 QUICK = [fault for fault in FAULTS if fault.mode == "step" and (fault.sampling_rate == 1 or fault.num_trials < 30_000)]
 
@@ -36,6 +40,26 @@ def test_backgrounds_change_nothing_for_the_shipped_mechanism(background):
     fixed = next(fault for fault in FAULTS if fault.name == "batches of a fixed size")
     settings = {**fixed.__dict__, "background": background, "num_trials": 10_000}
     assert Fault(**settings).audit(seed=13).holds == (background == "orthogonal")
+
+
+def test_histograms_show_the_canary_under_their_noise():
+    """The canary counts in the first bin of both columns, the others in the last; 20 draws of 7 bins have the noise."""
+    plan = plan_of(1.0, 1.0, (dpvi.Numeric(0, 1, bins=4), dpvi.OneHot(3)))
+    rows = np.concatenate([covariate_rows(plan.covariates, last) for last in (False, True, True)])
+    counts = np.array([noisy_counts(plan, rows, seed) for seed in range(20)])
+    scale = plan.release("histograms").noise_scale
+    assert_close(counts.mean(axis=0), [1, 0, 0, 2, 1, 0, 2], scale / np.sqrt(20))
+    assert_variance((counts - [1, 0, 0, 2, 1, 0, 2]).ravel(), scale**2)
+    exact = np.array([1.0, 0, 0, 2, 1, 0, 2])
+    sigma = plan.release("histograms").noise_multiplier
+    assert count_score(plan, exact, 2) == pytest.approx(0.5 / sigma**2)
+    assert count_score(plan, exact - [1, 0, 0, 0, 1, 0, 0], 2) == pytest.approx(-0.5 / sigma**2)
+
+
+def test_a_picture_of_guesses_that_never_err(tmp_path):
+    fault = next(fault for fault in FAULTS if fault.name == "one key for all runs")
+    fault.audit(seed=14).save(tmp_path / "audit.png")
+    assert (tmp_path / "audit.png").stat().st_size > 1000
 
 
 def test_whole_fits_give_away_what_is_promised_and_half_the_noise_is_found():

@@ -18,7 +18,7 @@ from dpvi.studies import fit_many
 
 NUM_BACKGROUND = 50
 DEFAULT_TRIALS = 10_000
-_GROUP = 2_000  # fits of one call
+_GROUP = 10_000  # fits of one call, which compiles its program
 
 
 def run_fits(

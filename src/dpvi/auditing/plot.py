@@ -44,9 +44,10 @@ def draw_audit(panels: Any, audit: Audit, legend: bool = True) -> None:
     visible = (alpha > 0.005) & (alpha < 0.995)
     right.plot(alpha[visible], gaussian_signal_of(alpha, promised)[visible], color="C0")
     right.axhline(audit.signal_lower, color="C1", ls="--")
-    middle = (points.signal_lower + points.signal_upper) / 2
-    spread = (points.signal_upper - points.signal_lower) / 2
-    right.errorbar(points.false_positive_rate, middle, yerr=spread, fmt="k.", ms=4, lw=0.8, capsize=2)
+    bounds = np.stack([points.signal_lower, points.signal_upper])
+    counted = np.all(np.isfinite(bounds), axis=0)  # no error at all has no upper bound
+    middle, spread = np.mean(bounds[:, counted], axis=0), np.ptp(bounds[:, counted], axis=0) / 2
+    right.errorbar(points.false_positive_rate[counted], middle, yerr=spread, fmt="k.", ms=4, lw=0.8, capsize=2)
     right.set(xlabel="false positive rate α", ylabel="signal μ", xlim=(0, 1))
     if legend:
         left.legend(frameon=False, fontsize=8)

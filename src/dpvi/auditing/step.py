@@ -14,7 +14,7 @@ from dpvi.core.plan import HISTOGRAMS, GaussianRelease, Plan
 from dpvi.privacy.gaussian import limit_signal
 
 NUM_BACKGROUND = 8
-_DEFAULT_TRIALS, _MOST_DRAWS = 200_000, 10_000_000  # on each side; a draw is one step
+_DEFAULT_TRIALS, _MOST_DRAWS = 200_000, 4_000_000  # on each side; a draw is one step
 _MOST_HISTOGRAMS = 200  # each takes as long as thousands of steps
 _BLOCK_STEPS = 2**17  # steps that run at a time
 
