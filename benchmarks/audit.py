@@ -25,7 +25,7 @@ SEED = 15
 EPSILONS, RATES = (0.5, 1.0, 4.0), (1.0, 0.5)
 TRIALS = {
     "step": dict.fromkeys(EPSILONS, 200_000),
-    "fits": {0.5: 20_000, 1.0: 10_000, 4.0: 4_000},  # the smaller the signal, the more trials it takes to see it
+    "fits": {0.5: 40_000, 1.0: 12_000, 4.0: 4_000},  # the smaller the signal, the more trials it takes to see it
     "one_run": dict.fromkeys(EPSILONS, 5_000),
 }
 

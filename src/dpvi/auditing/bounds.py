@@ -27,8 +27,8 @@ little power and is given for comparison.
 References
 ----------
 Dong, Roth and Su (2022), Gaussian differential privacy. Nasr, Hayes, Steinke, Balle, Tramèr, Jagielski, Carlini and
-Terzis (2023), Tight auditing of differentially private machine learning, section 4. The library jax_privacy (2025),
-``auditing.py``, has the same bounds for Gaussian mechanisms.
+Terzis (2023), Tight auditing of differentially private machine learning. The library jax_privacy has the same bounds
+for Gaussian mechanisms (``auditing.py``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ Where the least is more, c or more right guesses have probability below τ.
 References
 ----------
 Steinke, Nasr and Jagielski (2023), Privacy auditing with one (1) training run. Mahloujifar, Melis and Chaudhuri (2024),
-Auditing f-differential privacy in one run, theorem 9 and algorithm 3.
+Auditing f-differential privacy in one run, whose recursion this is. The library jax_privacy has it, too, for Gaussian
+mechanisms (``auditing.py``).
 """
 
 from __future__ import annotations

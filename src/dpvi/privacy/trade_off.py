@@ -11,7 +11,7 @@ For a Gaussian mechanism of signal μ it is G_μ(α) = Φ(Φ⁻¹(1 − α) − 
 
 References
 ----------
-Dong, Roth and Su (2022), Gaussian differential privacy, proposition 2.12 and definition 2.6.
+Dong, Roth and Su (2022), Gaussian differential privacy: trade-off functions, G_μ, and the duality with (ε, δ).
 """
 
 from __future__ import annotations
