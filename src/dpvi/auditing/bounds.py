@@ -76,7 +76,7 @@ class Points(NamedTuple):
     signal_upper: np.ndarray
 
 
-def clopper_pearson(successes: np.ndarray, num_trials: int, confidence: float) -> np.ndarray:
+def clopper_pearson(successes: np.ndarray, num_trials: np.ndarray | int, confidence: float) -> np.ndarray:
     """The upper bound on a probability, given counts of successes.
 
     Examples
@@ -189,7 +189,7 @@ def measured_points(scores: tuple[np.ndarray, np.ndarray], confidence: float) ->
     thresholds = np.unique(np.quantile(pooled, np.linspace(0.02, 0.98, _NUM_POINTS)))
     counts = [count(scores, threshold) for threshold in thresholds]
     wrong = np.array([[each.false_positives, each.false_negatives] for each in counts]).T
-    num_trials, each = len(scores[0]), 1 - (1 - confidence) / 2
+    num_trials, each = np.array([[len(side)] for side in scores]), 1 - (1 - confidence) / 2
     upper = clopper_pearson(wrong, num_trials, each)
     lower = 1 - clopper_pearson(num_trials - wrong, num_trials, each)
     rates = wrong / num_trials
