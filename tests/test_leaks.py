@@ -170,7 +170,7 @@ WITHOUT_RECORDS = {
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),
     *("CompilerError", "LostProcessError", "ModelError", "SchemaError", "SourceError"),
-    *("ConvergenceWarning", "FallbackWarning", "PrivacyWarning"),
+    *("ConvergenceWarning", "FallbackWarning", "PrivacyWarning", "Audit", "audit"),
 }
 
 
@@ -207,6 +207,7 @@ def schema_check(folder: Path) -> list[str]:
 
 CALLS = {
     "plan": (lambda folder: ["plan", *PLAN_ARGUMENTS, "--output", str(folder / "plan.json")], False),
+    "audit": (lambda folder: ["audit", *PLAN_ARGUMENTS, "--trials", "200", "--output", str(folder / "a.json")], False),
     "demo": (lambda folder: ["demo", "--seed", "1", "--output", str(folder)], False),
     "schema check": (schema_check, True),
     "schema draft": (lambda folder: ["schema", "draft", str(write_table(folder))], True),

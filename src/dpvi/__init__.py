@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpvi.auditing import Audit, audit
     from dpvi.core.clipping import PerLayer, QuantileClipping
     from dpvi.core.columns import Constant, Levels, Numeric, OneHot
     from dpvi.core.driver import Directive, Released
@@ -40,6 +41,7 @@ __all__ = [
     "DPSVI",
     "Aligned",
     "AlignedNatural",
+    "Audit",
     "CompilerError",
     "Constant",
     "ConvergenceWarning",
@@ -72,6 +74,7 @@ __all__ = [
     "TableModel",
     "Vanilla",
     "__version__",
+    "audit",
     "check",
     "fit",
     "fit_many",
@@ -89,6 +92,7 @@ __all__ = [
 ]
 
 _PACKAGES = (
+    "auditing",
     "baselines",
     "data",
     "datasets",
@@ -104,6 +108,7 @@ _PACKAGES = (
 )
 
 _HOMES = {
+    "dpvi.auditing": ("Audit", "audit"),
     "dpvi.core.clipping": ("PerLayer", "QuantileClipping"),
     "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
     "dpvi.core.driver": ("Directive", "Released"),

@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from dpvi.cli import demo, plan, schema, verify
+from dpvi.cli import audit, demo, plan, schema, verify
 from dpvi.core.validation import CompilerError
 
-COMMANDS = (plan, schema, verify, demo)
+COMMANDS = (plan, audit, schema, verify, demo)
 
 _FAILURE = 2
 
@@ -22,9 +22,9 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="dpvi",
-        description="Bayesian inference under differential privacy: turn a budget into a plan, declare the schema of a "
-        "table, check what a saved result promises, or see a private fit of simulated records. Models and records are "
-        "fitted from Python, with dpvi.fit.",
+        description="Bayesian inference under differential privacy: turn a budget into a plan, audit the mechanism, "
+        "declare the schema of a table, check what a saved result promises, or see a private fit of simulated records. "
+        "Models and records are fitted from Python, with dpvi.fit.",
     )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="command", required=True)
     for command in COMMANDS:
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 on success; 2 when the input, the installed JAX or the machine was refused, with one sentence on standard
-        error.
+        0 on success; 1 when an audit finds a broken promise; 2 when the input, the installed JAX or the machine was
+        refused, with one sentence on standard error.
     """
     options = build_parser().parse_args(arguments)
     try:

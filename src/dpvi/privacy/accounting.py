@@ -27,6 +27,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dpvi.core import validation
 from dpvi.core.plan import GRADIENTS, GaussianRelease
 from dpvi.privacy import privacy_loss
@@ -182,9 +184,38 @@ def grid_interval(releases: Sequence[GaussianRelease], adjacency: str) -> float:
     return max(_GRID_FRACTION * rms, widest / _MOST_STEP_POINTS)
 
 
+def deltas_by_direction(
+    releases: Sequence[GaussianRelease], epsilons: np.ndarray, adjacency: str = "add_remove"
+) -> tuple[np.ndarray, np.ndarray]:
+    """δ(ε) of all releases together at each of ``epsilons``, in each direction of the adjacency.
+
+    Returns
+    -------
+    tuple of arrays
+        Where the first law is that of the data with a record and the second that without it (the direction
+        ``"remove"`` of :mod:`dpvi.privacy.privacy_loss`), and the other way round. Under substitution both are alike.
+
+    Guarantees
+    ----------
+    Never below the true δ of that direction.
+    """
+    if _unsampled(releases):
+        signal = _signal(releases, validation.adjacency(adjacency))
+        deltas = [np.array([gaussian_delta(signal, float(epsilon)) for epsilon in epsilons])]
+    else:
+        pmfs = _compose_directions(releases, validation.adjacency(adjacency))
+        deltas = [np.minimum(1.0, pmf.get_delta_for_epsilon(epsilons) + _rounding(releases)) for pmf in pmfs]
+    return deltas[0], deltas[-1]
+
+
 def _compose(releases: Sequence[GaussianRelease], adjacency: str) -> Any:
     """dp-accounting's privacy loss distribution of the whole composition."""
-    pld_pmf, distribution = _dp_accounting()
+    return _dp_accounting()[1].PrivacyLossDistribution(*_compose_directions(releases, adjacency))
+
+
+def _compose_directions(releases: Sequence[GaussianRelease], adjacency: str) -> list[Any]:
+    """The composition in each direction of the adjacency, on one grid."""
+    pld_pmf, _ = _dp_accounting()
     releases = _merge(releases, adjacency)
     interval = grid_interval(releases, adjacency)
     for _ in range(12):
@@ -193,7 +224,7 @@ def _compose(releases: Sequence[GaussianRelease], adjacency: str) -> Any:
             for direction in privacy_loss.directions(adjacency)
         ]
         if all(pmf is not None for pmf in pmfs):
-            return distribution.PrivacyLossDistribution(*pmfs)
+            return pmfs
         interval *= 2
     raise ValueError(
         "These releases are too many, or their noise_multiplier is too small, for the accountant's memory: the privacy "
