@@ -31,9 +31,7 @@ from dpvi.train.draws import Draws
 from dpvi.train.feed import Feed
 from dpvi.train.passes import ClippedSum, InMemory, LaterPass, ReadAhead, noiseless_sum
 
-_ACCELERATOR_PART = int(
-    os.environ.get("PART", "256")
-)  # slots; fewer leave a graphics processor idle, more are filled up in vain
+_ACCELERATOR_PART = 256  # slots; fewer leave a graphics processor idle, more are filled up in vain
 
 
 class State(NamedTuple):
