@@ -70,7 +70,7 @@ def step_memory(problem: Problem, settings: Settings) -> dict[str, Any]:
     shape = partial(jax.ShapeDtypeStruct, dtype=dtype)
     positions = jax.ShapeDtypeStruct((algorithm.sampler.slots,), jnp.int32)
     with jax.enable_x64(True):
-        normals = jax.ShapeDtypeStruct((sizes.noise,), jnp.float64)
+        normals = jnp.zeros(sizes.noise, jnp.float64)
     drawn, noise = Draws(positions, normals, shape((1, sizes.base))), noise_of(algorithm)
     state = algorithm.initial(start(algorithm, None))
     step = jax.jit(lambda records, state, drawn: private_step(algorithm, records, state, drawn, noise, None, None))

@@ -18,9 +18,9 @@ def allowed(epsilon: float, delta: float) -> float:
 
 def are_more(right: int, trials: int, share: float) -> bool:
     """Whether so many right guesses show, beyond chance, that the attacker is right in more than ``share``."""
-    return right > scipy.stats.binom.isf(LEVEL, trials, share)
+    return bool(right > scipy.stats.binom.isf(LEVEL, trials, share))
 
 
 def are_fewer(right: int, trials: int, share: float) -> bool:
     """Whether they show, beyond chance, that the attacker is right in less."""
-    return right < scipy.stats.binom.isf(1 - LEVEL, trials, share)
+    return bool(right < scipy.stats.binom.isf(1 - LEVEL, trials, share))

@@ -144,7 +144,7 @@ def released_sums(sampling_rate: float, releases: int) -> tuple[np.ndarray, np.n
     """All noisy sums of two runs, with the victim and without, and which is which."""
     plan = private_plan(releases, sampling_rate, noise_multiplier(sampling_rate))
     runs = [
-        dpvi.fit(MODEL, data, plan, driver=lambda _: Directive(releases, QUERY), seed=seed, progress=False)
+        dpvi.fit(MODEL, data, plan, driver=lambda released: Directive(releases, QUERY), seed=seed, progress=False)
         for seed, data in enumerate((RECORDS, RECORDS[1:]))
     ]
     return np.concatenate([run.trace.noisy_sums for run in runs]), np.repeat([True, False], releases)

@@ -3,8 +3,8 @@
 Ghost clipping adds up gradients by one product of matrices over the batch. In float32 such a product rounds, and when a
 record leaves, all others move up a slot and round otherwise: the sum moves by more than what the record added. The old
 guarantee allowed 5e-3 C for up to 10⁶ records, from measurements; a random search of 80 s found 6.0e-3 C at 10⁵, and
-the search here, over a second or two, finds 3e-5 C at 300 records and 1e-4 C at 2,000. An allowance from measurements
-is no bound.
+the search here, over a second or two, finds 3e-5 to 6e-5 C at 300 records and 6e-5 to 1.2e-4 C at 2,000. An allowance
+from measurements is no bound.
 
 Now both sides of the product are cut to whole numbers whose products float64 adds up exactly. What a record takes away
 when it leaves is what it adds alone, and the square of its norm, in whole numbers, is at most that of C: the excess is
@@ -34,11 +34,13 @@ CASES = pytest.mark.parametrize(("count", "rows"), [(300, 1), (2000, 1), (300, 3
 
 
 def crafted(count: int, rows: int, trials: int):
-    """Records whose gradients all point one way and are clipped: partial sums grow fastest, and errors add up."""
+    """Records that are all clipped; gradients of every other trial point one way, so that errors of sums add up."""
     generator = np.random.default_rng(count + rows)
-    for _ in range(trials):
-        data = np.broadcast_to(generator.uniform(0.5, 1, (1, rows, 1)), (count, rows, INNER))
-        errors = np.broadcast_to(10 * generator.uniform(0.5, 1, (count, rows, 1)), (count, rows, OUTER))
+    for trial in range(trials):
+        data, errors = generator.normal(size=(count, rows, INNER)), 10 * generator.normal(size=(count, rows, OUTER))
+        if trial % 2:
+            data = np.broadcast_to(generator.uniform(0.5, 1, (1, rows, 1)), data.shape)
+            errors = np.broadcast_to(10 * generator.uniform(0.5, 1, (count, rows, 1)), errors.shape)
         yield data.astype(np.float32), errors.astype(np.float32)
 
 
@@ -60,7 +62,7 @@ def test_products_in_single_precision_exceed_the_clip_norm(count, rows):
     for data, errors in crafted(count, rows, 300):
         moved = np.asarray(summed(data, errors)) - np.asarray(summed(data[1:], errors[1:]))
         excess.append(np.linalg.norm(moved) - CLIP_NORM)
-    assert max(excess) > 1e-5  # 3e-5 to 1e-4 was found
+    assert max(excess) > 1e-5  # 3.1e-5 to 1.2e-4 was found
 
 
 def bilinear(weights, record):

@@ -85,13 +85,14 @@ def test_sums_do_not_follow_the_number_of_records(sampling_rate):
 
 COUNTS, NUM_STEPS, BLOCK = (64, 65), 9600, 96
 ORDERS = (96, 48, 24)  # lengths of chunks that an attacker tries
+BYTES_OF_64 = 4 * (64 + 5 * DIMENSION)  # of a step's randomness while it is drawn
 SUMS = NUM_STEPS // BLOCK * 2 * DIMENSION  # of squares, in a file
 
 
 @pytest.fixture
 def short_chunks(monkeypatch) -> None:
     """Room for chunks of one block with 64 records and of half a block with 65."""
-    monkeypatch.setattr(chunk, "_DRAWN_BYTES", BLOCK * 4 * (64 + 5 * DIMENSION))
+    monkeypatch.setattr(chunk, "_DRAWN_BYTES", BLOCK * BYTES_OF_64)
 
 
 def saved(count: int, folder: Path, repeats: int) -> list[Path]:
@@ -134,10 +135,17 @@ def patterns(file: Path) -> np.ndarray:
     return np.array(found)
 
 
+def described(file: Path) -> tuple:
+    """Size, and the names, shapes and types of all arrays."""
+    with np.load(file) as arrays:
+        kinds = [(name, array.shape, str(array.dtype)) for name, array in arrays.items()]
+    return file.stat().st_size, *kinds
+
+
 @pytest.mark.usefixtures("old_path", "short_chunks")
 def test_files_once_told_the_number_of_records(tmp_path):
     for count, order in zip(COUNTS, ORDERS, strict=False):
-        for file in saved(count, tmp_path, 10):
+        for file in saved(count, tmp_path, 5):
             found = dict(zip(ORDERS, matches(file), strict=True))
             assert found.pop(order) == SUMS
             assert max(found.values()) < 0.95 * SUMS  # 500 of 600 was found
@@ -145,6 +153,7 @@ def test_files_once_told_the_number_of_records(tmp_path):
 
 @pytest.fixture
 def files(short_chunks, tmp_path) -> dict[int, list[Path]]:
+    assert len({layout_of(count, num_steps=NUM_STEPS).chunk_length for count in COUNTS}) == 2
     return {count: saved(count, tmp_path, 30) for count in COUNTS}
 
 
@@ -160,13 +169,7 @@ def test_files_do_not_tell_the_number_of_records(files):
         np.concatenate([many, np.ones((len(many), 1))], axis=1),
     )
     assert are_more(*learned(*shown), allowed(EPSILON, DELTA))  # the attacker would learn what there is to learn
-    described = {
-        tuple((name, array.shape, str(array.dtype)) for name, array in np.load(file).items())
-        for of_count in files.values()
-        for file in of_count
-    }
-    assert len(described) == 1
-    assert len({file.stat().st_size for of_count in files.values() for file in of_count}) == 1
+    assert len({described(file) for of_count in files.values() for file in of_count}) == 1
 
 
 def learned(few: np.ndarray, many: np.ndarray) -> tuple[int, int]:
@@ -189,8 +192,14 @@ CASES = {
     "moving": {},
     "full rank": {"family": FullRank()},
     "curvature sums": {"estimator": Vanilla()},
-    "measuring": {"driver": lambda seen: Directive(37, np.ones(DIMENSION) if seen.step // 37 % 2 else None)},
+    "measuring": {"driver": lambda released: Directive(37, np.ones(DIMENSION) if released.step // 37 % 2 else None)},
 }
+
+
+@pytest.fixture
+def shorter_chunks(monkeypatch) -> None:
+    """Blocks of the 400 steps here have 4: one chunk with up to 64 records, and four chunks with 1,000."""
+    monkeypatch.setattr(chunk, "_DRAWN_BYTES", 4 * BYTES_OF_64)
 
 
 def chunks_and_file(count: int, folder: Path, monkeypatch, **options) -> tuple[int, bytes]:
@@ -205,7 +214,7 @@ def chunks_and_file(count: int, folder: Path, monkeypatch, **options) -> tuple[i
     return lengths[0], (folder / "result.npz").read_bytes()
 
 
-@pytest.mark.usefixtures("short_chunks")
+@pytest.mark.usefixtures("shorter_chunks")
 @pytest.mark.parametrize("case", CASES)
 def test_a_file_is_the_same_to_the_last_byte_whatever_the_number_of_records(tmp_path, monkeypatch, case):
     lengths, files = zip(*(chunks_and_file(n, tmp_path, monkeypatch, **CASES[case]) for n in (40, 1000)), strict=True)
@@ -213,7 +222,7 @@ def test_a_file_is_the_same_to_the_last_byte_whatever_the_number_of_records(tmp_
     assert files[0] == files[1]
 
 
-@pytest.mark.usefixtures("old_path", "short_chunks")
+@pytest.mark.usefixtures("old_path", "shorter_chunks")
 def test_it_was_not(tmp_path, monkeypatch):
     lengths, files = zip(*(chunks_and_file(n, tmp_path, monkeypatch) for n in (40, 1000)), strict=True)
     assert lengths[0] != lengths[1]

@@ -58,8 +58,9 @@ def short_passes(monkeypatch):
 
 
 def assert_same(one, other):
+    """Every bit of every sum; what other programs compute of these may round otherwise."""
     np.testing.assert_array_equal(one.noisy_sums, other.noisy_sums)
-    np.testing.assert_array_equal(one.iterates, other.iterates)
+    np.testing.assert_allclose(one.iterates, other.iterates, rtol=1e-6, atol=1e-6)
 
 
 def test_a_mapped_array_gives_the_iterates_of_one_in_memory(in_memory, tmp_path):

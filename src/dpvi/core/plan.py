@@ -43,10 +43,9 @@ _QUANTILE = (
     "these noisy counts; a step's gradients and count are one release of the stated noise multiplier."
 )
 _ONE_ROW_EACH = "Each unit, {unit}, is exactly one row of the data."
-_FLOATS = (
-    "Sums and noise are floating-point numbers, whose rounding adds at most about 3e-4 to the sensitivity for batches "
-    "of up to a million records (5e-3 where gradients of a network are clipped without being formed); attacks on the "
-    "last bits and timing are outside the statement."
+_EXACT = (
+    "Sums are exact and noise meets them in double precision, on a public grid; how long a run takes and how much "
+    "memory it needs are outside the statement."
 )
 
 
@@ -225,7 +224,7 @@ class Plan:
 
     def _assumptions(self) -> tuple[str, ...]:
         """What the statement rests on, besides the mechanism doing what the plan says."""
-        sentences = [_POISSON, _PUBLIC_SETTINGS, _FLOATS]
+        sentences = [_POISSON, _PUBLIC_SETTINGS, _EXACT]
         if self.unit != _RECORD:
             sentences.append(_ONE_ROW_EACH.format(unit=self.unit))
         if self.num_records is not None:

@@ -10,12 +10,12 @@ with z from :mod:`dpvi.mechanism.normals` in double precision. S is whole, so S 
 of S + σC z/g₁, the ideal mechanism on a sum whose sensitivity is exactly bounded. No digit of s̃ below g₂ exists, so
 none can tell which sums could have led to it. docs/explanation/privacy.md has the proof.
 
-Steps, counts of unclipped records and histograms all go through :func:`noisy`.
+Steps, counts of unclipped records and histograms all go through :func:`noisy`. Nothing else in the library adds noise
+but the published baselines, which say so.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -116,7 +116,7 @@ def noisy(
     Guarantees
     ----------
     Where total moves by a vector of norm at most C/g₁ when a record is added or removed, this is a Gaussian mechanism
-    with noise multiplier σ, rounded: (S + σC z/g₁) decides it. Nothing else in the library adds noise.
+    with noise multiplier σ, rounded: (S + σC z/g₁) decides it.
     """
     with jax.enable_x64(True):
         if is_unbounded(clip_norm):
@@ -155,11 +155,6 @@ def check_noise_multiplier(noise_multiplier: float) -> None:
             f"noise multipliers up to {LARGEST_MULTIPLIER:.0f}. Plan with a larger epsilon, fewer steps or a smaller "
             "sampling rate."
         )
-
-
-def norm_in_units(clip_norm: float, bits: int) -> float:
-    """C/g₁, rounded down: what the whole numbers of one record may have as their norm."""
-    return math.floor(clip_norm / power_of_two_above(clip_norm) * 2.0**bits * (1 + 2.0**-50))
 
 
 def _layout(dtype: Any) -> tuple[Any, Any, int]:

@@ -127,7 +127,8 @@ def with_constants(found: list[Found], model: Model | GuidedModel, structure: An
         finding = _finding(f"The {place} has a constant", constant, records)
         findings += [finding] if finding else []
         known.append(constant)
-        further.append(Found(f"a constant of the {place}", constant, True))
+        # JAX's random numbers have unsigned constants of their own
+        further.append(Found(f"a constant of the {place}", constant, np.dtype(constant.dtype).kind != "u"))
     if findings:
         raise ModelError(list(dict.fromkeys(findings)))
     return [*found, *further]

@@ -48,8 +48,8 @@ def simulate(structure: Any, num_records: int) -> list[Simulated]:
     batches = []
     for kind in (*_VARIED, *_CONSTANT):
         random = np.random.default_rng(0)
-        first = jax.tree.map(lambda leaf, k=kind, r=random: _draw(k, leaf, num_records, r), structure)
-        second = jax.tree.map(lambda leaf, k=kind, r=random: _draw(k, leaf, num_records, r), structure)
+        first = jax.tree.map(lambda leaf, k=kind, r=random: made_up(k, leaf, num_records, r), structure)
+        second = jax.tree.map(lambda leaf, k=kind, r=random: made_up(k, leaf, num_records, r), structure)
         second = jax.tree.map(_differ, first, second) if kind in _VARIED else second
         batches.append(Simulated(kind, kind in _VARIED, first, second))
     return batches
@@ -99,7 +99,8 @@ def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> A
     return jax.tree.unflatten(treedef, leaves)
 
 
-def _draw(kind: str, leaf: jax.ShapeDtypeStruct, num_records: int, random: np.random.Generator) -> np.ndarray:
+def made_up(kind: str, leaf: jax.ShapeDtypeStruct, num_records: int, random: np.random.Generator) -> np.ndarray:
+    """One array of ``num_records`` records of a kind that :func:`simulate` knows."""
     shape = (num_records, *leaf.shape)
     if kind in _CONSTANT:
         return np.full(shape, kind == "ones", dtype=leaf.dtype)

@@ -200,7 +200,9 @@ class Run:
         """What is compiled for a chunk of steps: sizes, model, estimator and optimiser are in it."""
         with jax.enable_x64(True):
             steps = np.arange(self.layout.chunk_length, dtype=np.uint32)
-            draws, _ = jax.eval_shape(self._drawing, streams, steps)
+            shapes, _ = jax.eval_shape(self._drawing, streams, steps)
+            # arrays, for shapes of float64 would be taken for those of float32 outside of here
+            draws = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
         return self._chunks[careful].lower(state, records, streams, draws, self._noise, 0, None, 0, 1)
 
     def _without_bounds(self, chunk: Callable[..., Ran]) -> Callable[..., Ran]:

@@ -11,6 +11,8 @@ plan and machine:
    the last bit.
 2. Many copies of them are given in many arrangements: all slots full, some left out, neighbours exchanged. With minus
    the sum of what they add alone as noise, nothing must be left, in any coordinate.
+3. All slots are filled with different records, of sizes from a hundredth to a thousand. Moved to other slots, and cut
+   into two parts, they must have the same sum.
 
 Nothing here looks at the data of a run but at its shapes.
 """
@@ -29,13 +31,14 @@ import numpy as np
 from dpvi.core.validation import CompilerError
 from dpvi.data.sharding import Records
 from dpvi.mechanism.gaussian import is_unbounded, power_of_two_above
-from dpvi.models.simulate import simulate
+from dpvi.models.simulate import made_up, simulate
 from dpvi.train.chunk import Ran
 from dpvi.train.draws import Draws
 from dpvi.train.step import Algorithm, Noise, State, clip_norms_of, sizes_of
 
 _ARRANGEMENTS = (1.0, 0.97, 0.9, 0.5, 0.1)  # share of the slots that are full
-_SCALES = (1e3, 1e6)
+_SHIFTS = (1, 7)  # slots; a few, because kernels take a few at a time
+_SCALES = (1e3, -1e3, 1e6, -1e6)
 _MOST_READINGS = 8  # a float32 shows 24 binary digits of a sum at a time
 
 
@@ -111,12 +114,16 @@ class _Trial:
         self._unit = power_of_two_above(self._norms) * 2.0**-algorithm.bits
         self._axis = int(has_lanes)  # of records
         self._shards = 1 if algorithm.shards is None else len(algorithm.shards.bounds) - 1
-        self._simulated = _simulated(self._structure(), few=not ends)
-        self._count = len(jax.tree.leaves(self._simulated)[0])
-        self._rows = min(algorithm.slots, self._rows_held())
+        kinds = _simulated(self._structure(), few=not ends)
+        self._count = len(jax.tree.leaves(kinds)[0])
+        # a pass of one record is the last one only where that is the last of all: then rows are needed up to there
+        self._last_only = further_passes and algorithm.sampler.physical_size == 1
+        self._rows = self._rows_held() if self._last_only else min(algorithm.slots, self._rows_held())
+        others = _of_all_sizes(self._structure(), self._shards * self._rows, self._rng)
+        self._simulated = jax.tree.map(lambda *parts: np.concatenate(parts), kinds, others)
         self._which = self._rng.integers(self._count, size=(self._shards, self._rows))
         self._which.reshape(-1)[: self._count] = np.arange(self._count)
-        self._exchanged = self._rng.permuted(self._which, axis=1)
+        self._exchanged = (self._which + self._rng.integers(1, self._count, self._which.shape)) % self._count
         self._placed: list[tuple[np.ndarray, Any]] = []  # rows are large, and needed again
 
     def check(self) -> None:
@@ -124,12 +131,30 @@ class _Trial:
         alone = np.stack([self._read(self._only(record)) for record in range(self._count)])
         for added in alone:
             self._check_norms(added)
+        self._check_slots()
         for number, share in enumerate(_ARRANGEMENTS):
             # a program that gives all records what one of them adds would be consistent with itself on the same rows
             slots = self._arranged(share, self._which if number % 2 else self._exchanged)
             numbers = np.bincount(slots.which[slots.taken], minlength=self._count)
-            if np.any(self._run(slots, -np.tensordot(numbers, alone, 1))):
-                raise CompilerError(_sentence("what a record adds to a sum depends on the records beside it"))
+            self._check_nothing_left(slots, -np.tensordot(numbers, alone, 1))
+
+    def _check_slots(self) -> None:
+        """Different records in all slots have the same sum in other slots, and in two parts."""
+        different = self._count + np.arange(self._which.size).reshape(self._which.shape)
+        every = self._arranged(1.0, different)
+        total, flat = self._read(every), np.flatnonzero(every.taken)
+        for shift in _SHIFTS:
+            moved = different.copy()
+            moved.reshape(-1)[flat] = np.roll(different.reshape(-1)[flat], shift)
+            self._check_nothing_left(every._replace(which=moved), -total)
+        if not self._takes_shards and not self._last_only:
+            before = np.arange(different.size).reshape(different.shape) < flat[len(flat) // 2]
+            first, second = (every._replace(taken=every.taken & part) for part in (before, ~before))
+            self._check_nothing_left(second, self._read(first) - total)
+
+    def _check_nothing_left(self, slots: _Slots, target: np.ndarray) -> None:
+        if np.any(self._run(slots, target)):
+            raise CompilerError(_sentence("what a record adds to a sum depends on the records beside it"))
 
     def _check_norms(self, added: np.ndarray) -> None:
         """Exactly: whole numbers are squared in halves, of which no sum overflows, and C² is a fraction."""
@@ -169,6 +194,9 @@ class _Trial:
         if self._takes_shards:
             which = np.full((self._shards, self._rows), record)
             return _Slots(which, np.arange(which.size).reshape(which.shape) == 0)
+        if self._last_only:
+            which = np.full(self._which.shape, record)
+            return _Slots(which, np.arange(which.size).reshape(which.shape) == self._algorithm.sampler.num_records - 1)
         return _Slots(self._which, np.arange(self._which.size).reshape(self._which.shape) == record)
 
     def _arranged(self, share: float, which: np.ndarray) -> _Slots:
@@ -179,6 +207,8 @@ class _Trial:
             first = 0 if self._takes_shards else rng.integers(self._rows - length[0, 0] + 1)
             row = np.broadcast_to(np.arange(self._rows), shape)
             return _Slots(which, (row >= first) & (row < first + length))
+        if self._last_only:
+            return self._only(int(rng.integers(self._count)))
         taken = rng.uniform(size=shape) < share
         # a pass draws so many from all shards, and no other pass follows where its last position is void
         most = self._algorithm.sampler.physical_size - self._further_passes
@@ -264,7 +294,7 @@ class _Trial:
 
 
 def _simulated(structure: Any, few: bool) -> Any:
-    """One record of every kind, and large ones, whose terms cancel but for rounding; ``few`` of them."""
+    """One record of every kind, and large ones of both signs, whose terms cancel but for rounding; ``few`` of them."""
     parts = [each.first for each in simulate(structure, 1)]
 
     def scaled(leaf: np.ndarray, scale: float) -> np.ndarray:
@@ -272,6 +302,19 @@ def _simulated(structure: Any, few: bool) -> Any:
 
     parts += [jax.tree.map(lambda leaf, k=scale: scaled(leaf, k), parts[0]) for scale in _SCALES]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[::3] if few else parts))
+
+
+def _of_all_sizes(structure: Any, num_records: int, rng: np.random.Generator) -> Any:
+    """Different records, normal and positive ones in turn."""
+    sizes, positive = 10.0 ** rng.uniform(-2, 3, num_records), np.arange(num_records) % 2 == 1
+
+    def leaf(one: jax.ShapeDtypeStruct) -> np.ndarray:
+        normal, other = (made_up(kind, one, num_records, rng) for kind in ("normal", "positive"))
+        along = (-1, *[1] * len(one.shape))
+        drawn = np.where(positive.reshape(along), other, normal)
+        return (drawn * sizes.reshape(along)).astype(one.dtype) if drawn.dtype.kind == "f" else drawn
+
+    return jax.tree.map(leaf, structure)
 
 
 @partial(jax.jit, static_argnums=1)

@@ -166,7 +166,8 @@ def noise_of(algorithm: Algorithm) -> Noise:
         count = plan.clipping.count_noise(plan.noise_multiplier) / UNCLIPPED_BOUND
     check_noise_multiplier(gradients)
     with jax.enable_x64(True):
-        return Noise(jnp.asarray(gradients), jnp.asarray(count))
+        # typed, as the trial of the program passes them: for another type another program would be compiled
+        return Noise(jnp.asarray(gradients, jnp.float64), jnp.asarray(count, jnp.float64))
 
 
 def clipped_sum(

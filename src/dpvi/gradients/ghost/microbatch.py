@@ -53,8 +53,9 @@ def in_microbatches(
 
     if count == 1:
         return part(order[0])
+    shapes = jax.eval_shape(part, order[0])
     with jax.enable_x64(True):
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(part, order[0]))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def another(total: Clipped, index: jax.Array) -> tuple[Clipped, None]:
         return total.plus(part(index)), None

@@ -96,7 +96,7 @@ def exact_product(rows: Rows, scale: jax.Array, present: jax.Array) -> jax.Array
         for first in range(0, len(units), step):
             part = slice(first, first + step)
             data, errors = (side[part].astype(jnp.float64) for side in (rows.data, units))
-            product = jnp.einsum("nhsi,nhso->hio", data, errors, precision=jax.lax.Precision.HIGHEST)
+            product = _product(data, errors)
             total = total + (product * 2.0**coarse).astype(jnp.int64)
         return jnp.asarray(total).reshape(-1)
 
@@ -105,4 +105,11 @@ def plain_product(rows: Rows, present: jax.Array) -> jax.Array:
     """Σ_i A_iᵀB_i of what is not clipped, float64, flat: for plans that promise nothing."""
     errors = jnp.where(present[:, None, None, None], rows.errors, 0)
     with jax.enable_x64(True):
-        return jnp.einsum("nhsi,nhso->hio", rows.data.astype(jnp.float64), errors.astype(jnp.float64)).reshape(-1)
+        return _product(rows.data.astype(jnp.float64), errors.astype(jnp.float64)).reshape(-1)
+
+
+def _product(data: jax.Array, errors: jax.Array) -> jax.Array:
+    """Σ over records and rows of data times errors, (H, I, O), in float64 whatever the mode it is traced in."""
+    over_records_and_rows, by_matrix = ((0, 2), (0, 2)), ((1,), (1,))
+    dimensions = (over_records_and_rows, by_matrix)
+    return jax.lax.dot_general(data, errors, dimensions, precision=jax.lax.Precision.HIGHEST)
