@@ -47,8 +47,7 @@ def test_the_promised_names_are_public():
 
 
 def test_what_is_raised_is_what_is_exported():
-    from dpvi.mechanism.compiler_check import CompilerError
-
+    from dpvi.core.validation import CompilerError
     from dpvi.train.hosts import LostProcessError
 
     assert dpvi.CompilerError is CompilerError

@@ -300,7 +300,7 @@ def test_what_else_is_held_is_named_with_its_shape():
         return location(y @ jnp.asarray(design), jnp.asarray(mean), SCALE * len(SIZES))
 
     text = guarantee_of(model)
-    assert "do not come from the records: SCALE (), design (3, 3), mean (3,)." in text
+    assert "which the statement takes as public: SCALE (), design (3, 3), mean (3,)." in text
     assert str(NUM_RECORDS) not in text
     assert not any(str(value)[:6] in text for value in mean)
 
@@ -326,7 +326,7 @@ def test_ordinary_models_hold_nothing(example):
 
 
 def test_a_model_that_holds_nothing_says_nothing():
-    assert "do not come from the records:" not in guarantee_of(location)
+    assert "which the statement takes as public:" not in guarantee_of(location)
 
 
 def test_one_or_two_records_have_arrays_of_their_length_everywhere():

@@ -82,7 +82,7 @@ def clopper_pearson(successes: np.ndarray, num_trials: np.ndarray | int, confide
     Examples
     --------
     >>> clopper_pearson(np.array([0, 50, 100]), 100, 0.95).round(4)
-    array([0.0295, 0.5868, 1.    ])
+    array([0.0295, 0.5864, 1.    ])
     """
     successes = np.asarray(successes)
     inside = np.minimum(successes, num_trials - 1)

@@ -34,8 +34,8 @@ def power_of_two_above(value: Any) -> Any:
 
     Examples
     --------
-    >>> power_of_two_above(3.0), power_of_two_above(4.0)
-    (4.0, 8.0)
+    >>> power_of_two_above(np.array([0.3, 3.0, 4.0]))
+    array([0.5, 4. , 8. ])
     """
     if not isinstance(value, jax.Array):
         return np.ldexp(1.0, np.frexp(value)[1])

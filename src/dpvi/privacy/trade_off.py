@@ -73,7 +73,7 @@ def trade_off(releases: Sequence[GaussianRelease], adjacency: str = "add_remove"
     >>> from dpvi.privacy.accounting import single_release
     >>> curve = trade_off([single_release(2.0, 1.0, 4)])  # a signal of 1
     >>> round(float(curve.false_negative_rate(0.1)), 4), round(float(gaussian_false_negative_rate(0.1, 1.0)), 4)
-    (0.6107, 0.6107)
+    (0.6109, 0.6109)
     """
     signal = min(limit_signal(releases, adjacency), _LARGEST_SIGNAL)
     # many steps lose what their Gaussian limit does, a few rare draws as much as one draw can
