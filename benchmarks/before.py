@@ -24,8 +24,8 @@ PROBLEMS = {
     "step.py: 30,000 records, 100 columns, batch 300": (Problem(), 5_000),
     "10⁴ records, 20 columns": (Problem(num_records=10_000, dimension=20), 10_000),
     "10⁶ records, 20 columns": (Problem(num_records=1_000_000, dimension=20), 10_000),
-    "batch 30": (Problem(num_records=100_000, dimension=20, expected_batch=30), 20_000),
-    "batch 3,000": (Problem(num_records=100_000, dimension=20, expected_batch=3_000), 1_000),
+    "batch 100": (Problem(num_records=100_000, dimension=20, expected_batch=100), 10_000),
+    "batch 10,000": (Problem(num_records=100_000, dimension=20, expected_batch=10_000), 300),
     "1,000 columns": (Problem(num_records=10_000, dimension=1_000), 1_000),
 }
 

@@ -16,6 +16,7 @@ but the published baselines, which say so.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ import numpy as np
 FORMED_BITS = 30  # g₁ = 2⁻³⁰ C₂, with C₂ the power of two above C, for vectors that are formed
 COUNT_BITS = 30  # of a count of records, each of which adds at most ½
 _WHOLE_BITS = 30  # of numbers that 32 bits hold, with their sign
+_MANY_COLUMNS = 32  # from here on a processor adds floats faster than it converts them
 _RESOLUTION = 10  # g₂ is at most 2⁻¹⁰ σC
 LARGEST_MULTIPLIER = 2.0**20  # noise above 2⁶⁰ units would not fit beside a sum
 
@@ -62,11 +64,10 @@ def exact_sum(values: jax.Array, present: jax.Array, bits: int) -> jax.Array:
     present
         One entry per row.
     bits
-        Up to 30 the numbers are added as 32-bit whole numbers, else as floats, of which float64 holds every partial
-        sum in any order: 2¹⁵ rows of 38 bits.
+        Float64 holds every partial sum, in any order, of 2²³ rows of 30 bits and 2¹⁵ rows of 38.
     """
     at = present.reshape(-1, *[1] * (values.ndim - 1))
-    if bits <= _WHOLE_BITS:  # converting cuts
+    if bits <= _WHOLE_BITS and math.prod(values.shape[1:]) < _MANY_COLUMNS:  # converting cuts
         cut = jnp.where(at, values.astype(jnp.int32), 0)
         with jax.enable_x64(True):
             return jax.lax.reduce(cut.astype(jnp.int64), np.int64(0), jax.lax.add, (0,))
