@@ -97,12 +97,13 @@ def fit(
         ``covariate_law(key, n)`` draws n rows of what the model conditions on, from a law known without the records.
         Only for plans that measure, in place of the histograms they would pay for.
     microbatch_size
-        The most records whose gradients are held at a time. It changes time and memory, never what is released.
+        How many records are worked on at a time, rounded up to a multiple of 64. It changes time and memory, never the
+        mechanism.
     devices
         Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
         or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
         records (the same arrays or files in two of them are refused), on all devices of all of them. It changes time
-        and memory and the order of additions, never the mechanism. See docs/how-to/many-devices.md.
+        and memory, never the mechanism. See docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research. With one
         below 2^128 the run is NOT PRIVATE, and all it gives says so: such numbers can be found by trying. One from

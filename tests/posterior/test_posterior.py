@@ -79,7 +79,8 @@ def test_a_summary_is_the_normals_and_repeats(posterior):
 
 def test_a_summary_prints_as_a_table(posterior):
     summary = posterior.summary(0.8, 100)
-    lines = str(summary).splitlines()
+    *lines, caveat = str(summary).splitlines()
+    assert caveat == CAVEATS[posterior.method]  # what the intervals leave out
     assert len(lines) == 7
     assert lines[0].split() == ["parameter", "mean", "sd", "80", "%", "interval"]
     assert [line.split()[0] for line in lines[1:]] == list(summary.names)

@@ -32,6 +32,17 @@ class Bijections(Protocol):
     def constrain(self, z: jax.Array) -> dict[str, jax.Array]: ...
 
 
+# what the intervals of each method leave out; docs/explanation/score-posterior.md has the figures
+CAVEATS = {
+    "score": "These intervals can be far too narrow where covariates depend on each other, which the law from one "
+    "histogram per column does not know, and where the model does not fit the responses that are clipped.",
+    "stationary": "These intervals include the noise that the iterates show; they leave out what clipping bends.",
+    "average": "These intervals leave out the noise that privacy added and what clipping bends.",
+    "last": "These intervals leave out the noise that privacy added and what clipping bends.",
+    "na_dpvi": "These intervals include the noise that privacy added; they leave out what clipping bends.",
+}
+
+
 class Summary(NamedTuple):
     """One row per scalar parameter; prints as a table."""
 
@@ -42,6 +53,7 @@ class Summary(NamedTuple):
     upper: np.ndarray
     probability: float
     warning: str = ""  # "NOT PRIVATE: …", where nothing is promised
+    caveat: str = ""  # what the intervals leave out
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``."""
@@ -61,7 +73,7 @@ class Summary(NamedTuple):
         lines += [f"{'parameter':<{width}}  {'mean':>10}  {'sd':>10}  {level:>24}"]
         for name, m, s, lo, up in zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True):
             lines.append(f"{name:<{width}}  {m:>10.4g}  {s:>10.4g}  [{lo:>10.4g}, {up:>10.4g}]")
-        return "\n".join(lines)
+        return "\n".join([*lines, *([self.caveat] if self.caveat else [])])
 
 
 class Posterior:
@@ -129,7 +141,8 @@ class Posterior:
         names = tuple(name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:]))
         flat = np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
         lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
-        return Summary(names, flat.mean(axis=0), flat.std(axis=0), lower, upper, probability, self.guarantee.warning)
+        words = self.guarantee.warning, CAVEATS.get(self.method, "")
+        return Summary(names, flat.mean(axis=0), flat.std(axis=0), lower, upper, probability, *words)
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any

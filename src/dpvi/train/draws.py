@@ -1,7 +1,7 @@
 """The randomness of many steps, drawn in one call before the loop that uses it.
 
 Inside the loop a cipher would cost half a step; over a whole chunk at once it runs on long vectors. It is traced in
-64-bit mode, whatever the precision of the run, because noise needs 53-bit uniforms.
+64-bit mode, whatever the precision of the run, because noise needs 64-bit uniforms.
 """
 
 from __future__ import annotations

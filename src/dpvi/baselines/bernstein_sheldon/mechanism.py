@@ -1,6 +1,6 @@
 """The two ways to make a sum private: Laplace noise for pure ε, as published, and Gaussian noise for (ε, δ).
 
-Randomness comes from the cipher that also serves training, and noise is made in float64 by inversion of 53-bit
+Randomness comes from the cipher that also serves training, and noise is made in float64 by inversion of 64-bit
 uniforms. As everywhere in this library, attacks on the last bits of floating-point numbers are outside the statement.
 """
 
