@@ -14,8 +14,11 @@ import pytest
 from numpyro.infer.autoguide import AutoNormal
 
 import dpvi
+from dpvi.core.compiling import compiled_apart
 from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.data.records import structure_of
 from dpvi.mechanism import gaussian
+from dpvi.models.numpyro import NumPyroModel
 from dpvi.train import program_check, step
 
 NUM_RECORDS = 203
@@ -189,6 +192,34 @@ def test_the_known_fault_is_found_where_the_installed_compiler_has_it(sampling_r
     else:
         dpvi.fit(model, records, plan(sampling_rate), **fit)
         assert tried
+
+
+def network(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1], 8]).to_event(2))
+    v = numpyro.sample("v", dist.Normal(0, 1).expand([8]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w) @ v, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("model", [regression, network])
+def test_a_record_adds_the_same_bits_in_programs_with_other_numbers_of_slots(model):
+    """One record more may ask for another number of slots, and so for another program."""
+    x = (RNG.normal(size=(64, 30)) * 10.0 ** RNG.uniform(-1, 3, (64, 1))).astype(np.float32)
+    y = RNG.integers(0, 2, 64).astype(np.int32 if model is regression else np.float32)
+    ready = NumPyroModel(model, structure_of((x, y)))
+    z = jnp.asarray(RNG.normal(size=ready.dimension), jnp.float32)
+
+    @compiled_apart
+    def summed(batch, included):
+        return step.bounded_sum(jax.vmap(lambda one: jax.grad(ready.log_likelihood)(z, one))(batch), included, 2.0)
+
+    def added(num_slots):
+        batch = tuple(np.resize(part, (num_slots, *part.shape[1:])) for part in (x, y))
+        return [np.asarray(jax.jit(summed)(batch, jnp.arange(num_slots) == slot).total) for slot in (0, 17, 63)]
+
+    first = added(64)
+    for num_slots in (128, 320, 1088, 4096):
+        np.testing.assert_array_equal(added(num_slots), first)
 
 
 def test_norms_are_compared_exactly():

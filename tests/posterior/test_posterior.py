@@ -17,6 +17,7 @@ from support.small_models import location_model, private_plan
 
 from dpvi.models.sites import StaticBijections, layout
 from dpvi.posterior import Gaussian, Posterior
+from dpvi.posterior.posterior import CAVEATS
 
 SITES = layout(
     [
