@@ -252,7 +252,7 @@ def _placed(
     release_size = estimator.release_size(family, model.dimension)
     record_size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(structure))
     slots = max(1, _MAX_PASS_ELEMENTS // max(release_size, record_size, 1))
-    if uses_ghost_clipping(estimator, release_size, slots):  # then no release is formed, and none need fit
+    if uses_ghost_clipping(estimator, release_size):  # then no release is formed, and none need fit
         slots = max(1, _MAX_PASS_ELEMENTS // max(record_size, 1))
     sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)

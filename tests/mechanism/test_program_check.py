@@ -158,6 +158,38 @@ def test_a_refusal_is_a_sentence_that_names_no_number_of_records(monkeypatch):
     assert not any(str(number) in str(caught.value) for number in (NUM_RECORDS, 256, 192, 128))
 
 
+RESPONSES = {
+    "counts kept as floats": (lambda m: dist.Poisson(jnp.exp(m)), RNG.poisson(1.0, NUM_RECORDS).astype(np.float32)),
+    "beyond a bound": (lambda m: dist.Pareto(5.0, jnp.exp(m)), 5 + RNG.exponential(size=NUM_RECORDS)),
+    "within (0, 1)": (lambda m: dist.Beta(jnp.exp(m), 2.0), RNG.uniform(0.1, 0.9, NUM_RECORDS)),
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_simulated_records_add_something_whatever_the_response(name, tried, monkeypatch):
+    """One that gives all records what the first adds is refused, which it is not where all add nothing."""
+    response, y = RESPONSES[name]
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 0.1).expand([x.shape[1]]).to_event(1))
+        with numpyro.plate("records", x.shape[0]):
+            numpyro.sample("y", response(x @ w), obs=y)
+
+    dpvi.fit(model, (X, y), plan(), seed=1, progress=False)
+    assert len(tried) == 1
+    monkeypatch.setattr(program_check, "_LARGE", 0)  # the trial of a large model, with few records
+    faulty(monkeypatch, lambda releases: jnp.broadcast_to(releases[:1], releases.shape))
+    with pytest.raises(dpvi.CompilerError):
+        dpvi.fit(model, (X, y), plan(), seed=1, progress=False)
+
+
+def test_arrays_that_are_bound_to_a_device_are_tried_in_every_form_that_runs(tried, monkeypatch):
+    bound = jax.device_put((X.astype(np.float32), Y.astype(np.int32)), jax.devices()[0])
+    monkeypatch.setattr("dpvi.train.chunk._MAX_CHUNK", 4)
+    dpvi.fit(regression, bound, plan(num_steps=12), seed=1, progress=False)
+    assert len(tried) == 2  # what a chunk gives back is bound, too
+
+
 FACTOR = np.array([[1.0, 0.0], [0.4, 0.5]], np.float32)
 
 

@@ -131,8 +131,8 @@ def test_neither_ghosts_nor_microbatches_change_anything(clipping):
 
 def test_which_path_is_taken():
     large, small = 700_000, 100
-    assert not uses_ghost_clipping(Aligned(), large, 128)  # it does not say of which term it is the gradient
-    assert uses_ghost_clipping(GhostAligned(), large, 128)
-    assert not uses_ghost_clipping(GhostAligned(), small, 300)
-    assert uses_ghost_clipping(GhostAligned(ghost_clipping=True), small, 300)
-    assert not uses_ghost_clipping(GhostAligned(ghost_clipping=False), large, 128)
+    assert not uses_ghost_clipping(Aligned(), large)  # it does not say of which term it is the gradient
+    assert uses_ghost_clipping(GhostAligned(), large)
+    assert not uses_ghost_clipping(GhostAligned(), small)
+    assert uses_ghost_clipping(GhostAligned(ghost_clipping=True), small)
+    assert not uses_ghost_clipping(GhostAligned(ghost_clipping=False), large)

@@ -33,7 +33,7 @@ from dpvi.core.compiling import compiled_apart
 
 WORDS_PER_GAP = 2
 TILE = 64  # slots come in multiples of it
-MAX_SLOTS = 2**22  # so that float64 holds the exact sum of a pass (mechanism/gaussian.py)
+MAX_SLOTS = 2**22  # float64 holds the exact sum of as many whole numbers (mechanism/gaussian.py)
 MAX_RECORDS = 2**30  # positions are int32 and must not overflow when a gap is added to one
 _WEIGHT_BITS = 64
 _PRECISION = 256  # bits of the fixed-point arithmetic behind the weights

@@ -67,6 +67,14 @@ def with_responses(model: NumPyroModel, z: jax.Array, kinds: list[Simulated]) ->
     ]
 
 
+def responded(model: NumPyroModel, z: jax.Array, batch: Any) -> Any:
+    """``batch`` with responses drawn at ``z``; what cannot be drawn stays as it is."""
+    if not model.layout.responses:
+        return batch
+    respond = compiled_for_few_calls(lambda batch, key: _respond(model, z, batch, key), model.dimension)
+    return jax.tree.map(np.asarray, respond(batch, jax.random.key(0)))
+
+
 def compiled_for_few_calls(function: Callable, num_parameters: int) -> Callable:
     """``function`` of a model with so many parameters, compiled for a few calls before a run.
 

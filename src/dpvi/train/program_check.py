@@ -19,6 +19,7 @@ Nothing here looks at the data of a run but at its shapes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -28,10 +29,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.validation import CompilerError
+from dpvi.core.validation import CompilerError, PrivacyWarning
 from dpvi.data.sharding import Records
 from dpvi.mechanism.gaussian import is_unbounded, power_of_two_above
-from dpvi.models.simulate import made_up, simulate
+from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.simulate import made_up, responded, simulate
 from dpvi.train.chunk import Ran
 from dpvi.train.draws import Draws
 from dpvi.train.step import Algorithm, Noise, State, clip_norms_of, sizes_of
@@ -40,6 +42,11 @@ _ARRANGEMENTS = (1.0, 0.97, 0.9, 0.5, 0.1)  # share of the slots that are full
 _SHIFTS = (7, 1)  # slots; a few, because kernels take a few at a time
 _LARGE = 2**16  # parameters
 _SCALES = (1e3, -1e3, 1e6, -1e6)
+_VACUOUS = (
+    "The compiled program could not be tried: none of the simulated records adds anything to a sum at the point of the "
+    "trial. Whether it keeps records apart is not known; begin at a place where the model's density is finite, with "
+    "initial_location=."
+)
 _MOST_READINGS = 8  # a float32 shows 24 binary digits of a sum at a time
 
 
@@ -68,14 +75,16 @@ class Program:
         self._algorithm = algorithm
         self._careful = careful
         self._has_lanes = lanes is not None and not same_records
-        self._tried: set[bool] = set()
+        self._tried: set[tuple[Any, ...]] = set()
         self.lower = self._program.lower
 
     def __call__(self, state: State, records: Records, *arguments: Any) -> Ran:
-        measures = arguments[4] is not None  # with a query it is another program
-        if measures not in self._tried and not is_unbounded(self._algorithm.plan.clip_norm):
+        # with a query, or arrays that are bound to a device, it is another program
+        leaves = jax.tree.leaves((state, records, arguments))
+        kind = arguments[4] is None, *(getattr(leaf, "committed", None) for leaf in leaves)
+        if kind not in self._tried and not is_unbounded(self._algorithm.plan.clip_norm):
             _Trial(self._program, self._algorithm, self._careful, self._has_lanes, state, records, arguments).check()
-        self._tried.add(measures)
+        self._tried.add(kind)
         return self._program(state, records, *arguments)
 
 
@@ -124,6 +133,9 @@ class _Trial:
         self._rows = self._rows_held() if self._last_only else min(algorithm.slots, self._rows_held())
         others = _of_all_sizes(self._structure(), self._shards * self._rows, self._rng)
         self._simulated = jax.tree.map(lambda *parts: np.concatenate(parts), kinds, others)
+        if isinstance(algorithm.model, NumPyroModel):  # responses that lie in their support, or nothing is added
+            with jax.numpy_dtype_promotion("standard"):
+                self._simulated = responded(algorithm.model, jnp.zeros(algorithm.model.dimension), self._simulated)
         self._which = self._rng.integers(self._count, size=(self._shards, self._rows))
         self._which.reshape(-1)[: self._count] = np.arange(self._count)
         self._exchanged = (self._which + self._rng.integers(1, self._count, self._which.shape)) % self._count
@@ -134,6 +146,8 @@ class _Trial:
         alone = np.stack([self._read(self._only(record)) for record in range(self._count)])
         for added in alone:
             self._check_norms(added)
+        if not np.any(alone):
+            warnings.warn(_VACUOUS, PrivacyWarning, stacklevel=2)
         if not self._last_only:
             self._check_slots()
         for number, share in enumerate(_ARRANGEMENTS[:2] if self._few else _ARRANGEMENTS):
@@ -305,7 +319,7 @@ def _simulated(structure: Any, few: bool) -> Any:
         return leaf * leaf.dtype.type(scale) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
     parts += [jax.tree.map(lambda leaf, k=scale: scaled(leaf, k), parts[0]) for scale in _SCALES]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[::6] if few else parts))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[:3:2] if few else parts))
 
 
 def _of_all_sizes(structure: Any, num_records: int, rng: np.random.Generator) -> Any:

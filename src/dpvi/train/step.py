@@ -86,9 +86,8 @@ class Algorithm:
     @property
     def forms_releases(self) -> bool:
         """Whether the release of every record is formed."""
-        size = self.slots if self.microbatch_size is None else min(self.microbatch_size, self.slots)
         release_size = self.estimator.release_size(self.family, self.model.dimension)
-        return not uses_ghost_clipping(self.estimator, release_size, size)
+        return not uses_ghost_clipping(self.estimator, release_size)
 
     @property
     def part_size(self) -> tuple[int | None, bool]:
@@ -164,7 +163,7 @@ def noise_of(algorithm: Algorithm) -> Noise:
     elif plan.clipping is not None:
         gradients = plan.clipping.gradient_noise_multiplier(plan.noise_multiplier)
         count = plan.clipping.count_noise(plan.noise_multiplier) / UNCLIPPED_BOUND
-    check_noise_multiplier(gradients)
+    check_noise_multiplier(max(gradients, count))
     with jax.enable_x64(True):
         # typed, as the trial of the program passes them: for another type another program would be compiled
         return Noise(jnp.asarray(gradients, jnp.float64), jnp.asarray(count, jnp.float64))

@@ -10,8 +10,8 @@ from dpvi.families.base import Family
 from dpvi.gradients.ghost.clipped_sum import Term
 from dpvi.models.base import Model
 
-# Numbers in the gradients of all records of a batch above which their memory traffic is what a step waits for
-_LARGE = 2**22
+# Parameters above which the memory traffic of all records' gradients is what a step of a few hundred records waits for
+_LARGE = 2**13
 
 
 @runtime_checkable
@@ -28,9 +28,15 @@ class TermEstimator(Protocol):
         ...
 
 
-def uses_ghost_clipping(estimator: Any, release_size: int, slots: int) -> bool:
-    """Whether to clip without forming gradients of single records; the same mechanism either way."""
+def uses_ghost_clipping(estimator: Any, release_size: int) -> bool:
+    """Whether to clip without forming gradients of single records.
+
+    Guarantees
+    ----------
+    It follows from what is public alone. The two ways bound norms differently, by far where rows of a record cancel, so
+    were the number of records to choose between them, one record more could change what all others add.
+    """
     if not isinstance(estimator, TermEstimator):
         return False
     asked = getattr(estimator, "ghost_clipping", None)
-    return release_size * slots > _LARGE if asked is None else bool(asked)
+    return release_size > _LARGE if asked is None else bool(asked)
