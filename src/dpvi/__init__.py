@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpvi.core.columns import Constant, Levels, Numeric, OneHot
     from dpvi.core.driver import Directive, Released
     from dpvi.core.guarantee import Guarantee
+    from dpvi.core.measuring import Measuring
     from dpvi.core.plan import GaussianRelease, Plan
     from dpvi.core.schedule import Schedule
     from dpvi.core.validation import CompilerError, ConvergenceWarning, FallbackWarning, PrivacyWarning
@@ -55,6 +56,7 @@ __all__ = [
     "LostProcessError",
     "LowRank",
     "MeanField",
+    "Measuring",
     "ModelError",
     "Natural",
     "Numeric",
@@ -113,6 +115,7 @@ _HOMES = {
     "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
     "dpvi.core.driver": ("Directive", "Released"),
     "dpvi.core.guarantee": ("Guarantee",),
+    "dpvi.core.measuring": ("Measuring",),
     "dpvi.core.plan": ("GaussianRelease", "Plan"),
     "dpvi.core.schedule": ("Schedule",),
     "dpvi.core.validation": ("CompilerError", "ConvergenceWarning", "FallbackWarning", "PrivacyWarning"),

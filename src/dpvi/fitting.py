@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -11,16 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from tqdm.auto import tqdm
 
 from dpvi.core.driver import Driver
 from dpvi.core.guarantee import Captured, Circumstances, Together, kind_of_seed
 from dpvi.core.plan import HISTOGRAMS, Plan
+from dpvi.core.trace import Trace
 from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import structure_of
+from dpvi.data.records import structure_of, with_dtypes
+from dpvi.data.sources.base import RowSource
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.base import describe
+from dpvi.measuring import Answers, Contributions, measure, measured_trace
+from dpvi.measuring.run import Strategy
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, streams
 from dpvi.models.base import Model
@@ -34,9 +40,11 @@ from dpvi.preparation import prepare
 from dpvi.train.feed import reading
 from dpvi.train.hosts import from_all, from_first, losses_explained, ready_together, require_same
 from dpvi.train.loop import Run, progress_bar
+from dpvi.train.placement import Placed
 from dpvi.train.step import Algorithm
 
 _INITIAL_SPREAD = 0.1
+_SMALLER = "keep the records on disk (dpvi.open_npy), or fit a model with fewer parameters"
 _START = 20_260_101  # any number would do: a public constant, so that where a run starts tells nothing of its seed
 
 
@@ -68,7 +76,8 @@ def fit(
         keyword arguments. Or records that stay on disk until they are drawn: arrays from ``numpy.memmap`` among the
         leaves, or what :func:`dpvi.open_npy`, ``open_parquet`` and ``open_arrow`` return.
     plan
-        From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
+        From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise. A plan without steps
+        measures: the run asks a handful of questions of all records, for the score posterior.
     family
         The variational family: :class:`~dpvi.families.MeanField`, ``FullRank`` or ``LowRank``.
     estimator
@@ -121,6 +130,7 @@ def fit(
     Everything in the result is a function of the noisy sums the plan accounts for. The number of records, batch
     sizes and un-noised quantities are in no part of it.
     """
+    refuse_start(plan, initial_location)
     algorithm, placed, key, scores, captured = prepare(
         model,
         data,
@@ -135,6 +145,14 @@ def fit(
         microbatch_size=microbatch_size,
         devices=devices,
     )
+    if plan.measuring is not None:
+        assert scores is not None
+        with losses_explained():
+            with ready_together():
+                contributions = tried_contributions(scores)
+            with progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable") as bar:
+                trace = fit_measuring(algorithm, contributions, scores, placed, key, bar)
+        return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
     run_streams = streams(key)
     with losses_explained(), reading(algorithm.feed):
         with ready_together():
@@ -152,6 +170,48 @@ def fit(
             trace = run_within_memory(remedy, run, driver=driver, progress=bar)[0]
     trace = trace._replace(histograms=histograms)
     return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
+
+
+def fit_measuring(
+    algorithm: Algorithm,
+    contributions: Contributions,
+    scores: ScoreModel,
+    placed: Placed,
+    key: jax.Array,
+    bar: tqdm | None = None,
+) -> Trace:
+    """One measuring run: histograms, then whatever its strategy asks for."""
+    plan, model, structure = algorithm.plan, algorithm.model, structure_of(placed.shapes)
+
+    def blocks() -> Iterable[Any]:
+        for block in placed.blocks():
+            yield with_dtypes(block, structure)
+        if isinstance(placed.own, RowSource):
+            placed.own.check_unchanged()
+
+    histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
+    answers = Answers(contributions, plan, blocks, key, _over_all_processes)
+    done = run_within_memory(_SMALLER, measure, answers, make_strategy(scores, histograms), bar)
+    trace = measured_trace(done, algorithm.family, _location(model, None), model.dimension)
+    return trace._replace(histograms=histograms)
+
+
+def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy:
+    """What asks, from what is released; it sees no record."""
+    return importlib.import_module("dpvi.posterior.metric").make_strategy(scores, histograms)
+
+
+def tried_contributions(scores: ScoreModel) -> Contributions:
+    """Compiled programs that have read no record yet, and serve any number of runs."""
+    contributions = Contributions(scores.model)
+    contributions.try_scores()
+    return contributions
+
+
+def refuse_start(plan: Any, initial_location: Any) -> None:
+    """Refuse a starting point that no run of ``plan`` would read."""
+    if getattr(plan, "measuring", None) is not None and initial_location is not None:
+        raise ValueError("A run that measures starts at the centre of the prior; leave initial_location out.")
 
 
 def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import FallbackWarning
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
-from dpvi.data.sharding import make_shards
+from dpvi.data.sharding import Records, make_shards
 from dpvi.data.sources.base import RowSource, described
 from dpvi.data.sources.mapped import as_source
 from dpvi.families import Family, MeanField
@@ -29,6 +29,7 @@ from dpvi.gradients.ghost import uses_ghost_clipping
 from dpvi.gradients.ghost.microbatch import checked_microbatch_size
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
+from dpvi.measurable import measured_model, refuse_beside_measuring
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.captured import captured, listed, with_constants
@@ -89,6 +90,8 @@ def prepare(
     Parameters are those of :func:`dpvi.fit`, and ``origin``, the user's own arrays where ``data`` is a copy of them.
     """
     with ready_together():
+        if isinstance(plan, Plan) and plan.measuring is not None:
+            refuse_beside_measuring(guide, estimator, optimizer, driver)
         if guide is not None:
             _refuse_beside_a_guide(family, estimator, covariate_law)
         if driver is not None:
@@ -255,6 +258,10 @@ def _placed(
     if uses_ghost_clipping(estimator, release_size):  # then no release is formed, and none need fit
         slots = max(1, _MAX_PASS_ELEMENTS // max(record_size, 1))
     sampler = poisson_sampler(num_records, plan.sampling_rate, slots)
+    if plan.measuring is not None:  # records are read where they are, part by part
+        algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler)
+        bounds = jnp.asarray((0, rows.num_records), jnp.int32)
+        return algorithm, Placed(Records(None, bounds), rows.held, rows.num_records, rows.mesh)
     shards = None if rows.mesh is None else make_shards(lengths, sampler, plan.sampling_rate)
     algorithm = Algorithm(model, family, estimator, optimizer, plan, sampler, microbatch_size, shards)
     with ready_together():
@@ -264,11 +271,13 @@ def _placed(
 def _score_model(
     model: Model, plan: Plan, estimator: Estimator, covariate_law: CovariateLaw | None
 ) -> ScoreModel | None:
-    """The law of the scores that the plan's schedule measures; ``None`` where it measures none, or none can be had.
+    """The law of the scores that the plan measures; ``None`` where it measures none, or none can be had.
 
     A plan that measures and pays for nothing else falls back to moving, with a warning. One that pays for histograms,
     which nothing else reads, is refused, and so is a ``covariate_law`` that would be left aside.
     """
+    if plan.measuring is not None:
+        return measured_model(model, plan, covariate_law)
     if not plan.private or plan.schedule is None or not plan.schedule.measures:
         _refuse_unread(plan, covariate_law, "no step of this plan measures")
         return None

@@ -19,28 +19,26 @@ from dpvi.core.guarantee import Together, kind_of_seed
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
 from dpvi.core.untold import run_within_memory
-from dpvi.data.records import as_records, filled_up, structure_of
-from dpvi.data.sampling import whole_tiles
 from dpvi.data.sharding import Records
 from dpvi.families import Family, MeanField
-from dpvi.fitting import histograms_of, make_result, start
+from dpvi.fitting import fit_measuring, histograms_of, make_result, refuse_start, start, tried_contributions
 from dpvi.gradients import Aligned, Estimator
-from dpvi.mechanism.rng import Streams, root_key, streams
+from dpvi.measuring import Contributions
+from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.base import Model
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver
 from dpvi.preparation import Prepared, prepare
 from dpvi.privacy.together import joint_guarantee
+from dpvi.study_arguments import FEWER, Fits, checked_fits
 from dpvi.study_folder import StudyFolder, fingerprint, study_key
-from dpvi.train.hosts import several
-from dpvi.train.loop import Run, progress_bar
+from dpvi.train.loop import Run, progress_bar, units_of
 from dpvi.train.mesh import share
 from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm, State
 
 _VERSION = importlib.import_module("dpvi").__version__  # the package's own, without all that it exports
-_FEWER = "give fit_many a smaller group_size or fewer data sets"
 _KEPT_GROUP = 100  # fits after which a study with a folder is kept, unless told
 
 
@@ -108,8 +106,10 @@ def fit_many(
     ``directory.key``. To whoever does not have that file they say nothing, however small the seeds are; do not publish
     it.
     """
-    fits = _checked_fits(data, plan, seeds, same_data, directory)
+    fits = checked_fits(data, plan, seeds, same_data, directory)
     plans = [plan] * len(fits.keys) if isinstance(plan, Plan) else list(plan)
+    for one in plans:
+        refuse_start(one, initial_location)
     together = _spent_together(plans, fits.seeds) if same_data else None
     results: dict[int, Result] = {}
     for number, (one, members) in enumerate(_by_plan(plans).items()):
@@ -126,14 +126,12 @@ def fit_many(
             origin=data,
         )
         size = _checked_size(group_size, len(members), directory is not None)
-        mesh, lanes = lane_mesh(devices, size)
-        shared = None
-        if same_data:  # once, and not for every group
-            shared = chosen.filled_up(ready.algorithm.sampler.num_records)
-            shared = shared if mesh is None else share(mesh, shared)
-        driven = ready.scores is not None
-        run = Run(ready.algorithm, lanes=len(lanes), mesh=mesh, driven=driven, same_records=same_data)
-        study = _Study(ready, run, len(lanes), mesh, chosen, shared, initial_location, covariate_law, together)
+        if one.measuring is None:
+            study = _study(ready, size, devices, chosen, initial_location, covariate_law, together)
+        else:
+            assert ready.scores is not None
+            programs = tried_contributions(ready.scores)
+            study = _Measured(ready, programs, 1, None, chosen, None, None, covariate_law, together)
         folder = None
         if directory is not None:
             path = Path(directory)
@@ -143,48 +141,14 @@ def fit_many(
     return [results[index] for index in range(len(plans))]
 
 
-class _Fits(NamedTuple):
-    """The records, keys and seeds of some fits."""
-
-    records: Any  # (fits, records, …), or (records, …) that all fits read
-    same_data: bool
-    keys: list[jax.Array]
-    seeds: list[int] | None
-
-    def records_of(self, number: int) -> Any:
-        return self.records if self.same_data else jax.tree.map(lambda leaf: leaf[number], self.records)
-
-    def filled_up(self, num_records: int) -> Records:
-        """As a program reads them."""
-        axis, size = int(not self.same_data), whole_tiles(num_records)
-        rows = jax.tree.map(lambda leaf: filled_up(leaf, size, axis), self.records)
-        return Records(rows, jnp.asarray((0, num_records), jnp.int32))
-
-    @property
-    def structure(self) -> Any:
-        """Of one record."""
-        one = structure_of(self.records)
-        return one if self.same_data else structure_of(one)
-
-    def chosen(self, numbers: Sequence[int]) -> _Fits:
-        """Those with these numbers, in this order."""
-        if list(numbers) == list(range(len(self.keys))):
-            return self  # and no copy of the records
-        records = self.records
-        if not self.same_data:
-            records = jax.tree.map(lambda leaf: leaf[np.array(numbers)], records)
-        seeds = None if self.seeds is None else [self.seeds[k] for k in numbers]
-        return _Fits(records, self.same_data, [self.keys[k] for k in numbers], seeds)
-
-
 class _Study(NamedTuple):
     """Everything that fits a group of data sets under one plan."""
 
     ready: Prepared
-    run: Run
+    run: Run | Contributions  # the latter where fits measure
     num_lanes: int  # of every group
     mesh: Mesh | None
-    fits: _Fits
+    fits: Fits
     shared: Records | None  # of all fits, where they read the same
     initial_location: Any
     covariate_law: CovariateLaw | None
@@ -222,8 +186,9 @@ class _Study(NamedTuple):
         driver = None
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(counts[i]) for i in lanes])
-        arguments = run_within_memory(_FEWER, self.arguments, lanes)
-        traces = run_within_memory(_FEWER, self.run, *arguments, driver=driver, progress=bar)
+        arguments = run_within_memory(FEWER, self.arguments, lanes)
+        assert isinstance(self.run, Run)
+        traces = run_within_memory(FEWER, self.run, *arguments, driver=driver, progress=bar)
         return [
             self._result(i, trace._replace(histograms=counts[i])) for i, trace in zip(members, traces, strict=False)
         ]
@@ -238,11 +203,11 @@ class _Study(NamedTuple):
         plan, num_fits = self.algorithm.plan, len(self.fits.keys)
         groups = [range(begin, min(begin + group_size, num_fits)) for begin in range(0, num_fits, group_size)]
         results: list[Result] = []
-        with progress_bar(plan, progress, len(groups), not _any_guessable(self.fits.seeds)) as bar:
+        with progress_bar(plan, progress, self.runs(groups), not _any_guessable(self.fits.seeds)) as bar:
             for number, members in enumerate(groups):
                 kept = None if folder is None else folder.group(number, len(members), plan)
                 if kept is not None:
-                    bar.update(plan.num_steps)
+                    bar.update(units_of(plan) * self.runs([members]))
                     results += [Result(**{**each, **self.programs}) for each in kept]
                     continue
                 fitted = self.fit(members, bar)
@@ -254,7 +219,7 @@ class _Study(NamedTuple):
     def folder(self, path: Path, group_size: int, key: bytes) -> StudyFolder:
         """Where groups are kept, once what is there is known to be of this study."""
         algorithm = self.algorithm
-        records, of_lanes, state = self.arguments(self._filled([0]))
+        start_location, program = self.program()
         settings = {
             "plan": algorithm.plan.to_dict(),
             "number of data sets": len(self.fits.keys),
@@ -270,14 +235,67 @@ class _Study(NamedTuple):
         contents = {
             "seeds": [jax.random.key_data(root) for root in self.fits.keys],
             "data": jax.tree.leaves(self.fits.records),
-            "initial_location": [state.xi],
+            "initial_location": start_location,
             "covariate_law": law,
-            "model, estimator, family or optimizer": [self.run.lowered(records, of_lanes, state).as_text()],
+            "model, estimator, family or optimizer": [program],
         }
         return StudyFolder(path, settings, {name: fingerprint(key, name, part) for name, part in contents.items()})
 
+    def program(self) -> tuple[list[Any], str]:
+        """Where fits start, and what they compute, as text."""
+        assert isinstance(self.run, Run)
+        records, of_lanes, state = self.arguments(self._filled([0]))
+        return [state.xi], self.run.lowered(records, of_lanes, state).as_text()
+
+    def runs(self, groups: Sequence[Sequence[int]]) -> int:
+        """How many runs after each other fit ``groups``."""
+        return len(groups)
+
     def _filled(self, members: Sequence[int]) -> list[int]:
         return [*members, *[members[-1]] * (self.num_lanes - len(members))]
+
+
+class _Measured(_Study):
+    """Fits that measure, one after the other: a few sums over all records each."""
+
+    def fit(self, members: Sequence[int], bar: tqdm) -> list[Result]:
+        """Results of the fits ``members``."""
+        assert self.ready.scores is not None
+        assert isinstance(self.run, Contributions)
+        results = []
+        for i in members:
+            placed, key = self.ready.placed._replace(own=self.fits.records_of(i)), self.fits.keys[i]
+            trace = fit_measuring(self.algorithm, self.run, self.ready.scores, placed, key, bar)
+            results.append(self._result(i, trace))
+        return results
+
+    def program(self) -> tuple[list[Any], str]:
+        """Nothing is started, and what a record adds, as text."""
+        assert isinstance(self.run, Contributions)
+        return [], self.run.lowered()
+
+    def runs(self, groups: Sequence[Sequence[int]]) -> int:
+        return sum(map(len, groups))
+
+
+def _study(
+    ready: Prepared,
+    size: int,
+    devices: Sequence[Any] | None,
+    chosen: Fits,
+    initial_location: Any,
+    covariate_law: CovariateLaw | None,
+    together: Together | None,
+) -> _Study:
+    """Fits that take steps, side by side."""
+    mesh, lanes = lane_mesh(devices, size)
+    shared = None
+    if chosen.same_data:  # once, and not for every group
+        shared = chosen.filled_up(ready.algorithm.sampler.num_records)
+        shared = shared if mesh is None else share(mesh, shared)
+    driven = ready.scores is not None
+    run = Run(ready.algorithm, lanes=len(lanes), mesh=mesh, driven=driven, same_records=chosen.same_data)
+    return _Study(ready, run, len(lanes), mesh, chosen, shared, initial_location, covariate_law, together)
 
 
 def _stacked_keys(keys: Sequence[jax.Array]) -> jax.Array:
@@ -310,78 +328,6 @@ def _spent_together(plans: Sequence[Plan], seeds: Sequence[int] | None) -> Toget
 
 def _any_guessable(seeds: Sequence[int] | None) -> bool:
     return any(kind_of_seed(seed) == "guessable" for seed in seeds or ())
-
-
-def _checked_fits(
-    data: Any, plan: Any, seeds: Sequence[int] | None, same_data: bool, directory: str | Path | None
-) -> _Fits:
-    """Records, keys and seeds of all fits, once their numbers are known to agree."""
-    if several():
-        raise ValueError(
-            "fit_many makes independent fits, which need no connection: start processes without jax.distributed, "
-            "each with its own share of the fits."
-        )
-    _check_plans(plan)
-    records, length = run_within_memory(_FEWER, as_records, data)
-    if same_data:
-        num_fits, each = _asked_for(plan, seeds), "fit"
-    else:
-        num_fits, each = length, "data set"
-        if any(leaf.ndim < 2 for leaf in jax.tree.leaves(records)):
-            raise ValueError(
-                "fit_many needs arrays with two leading axes, (data sets, records, …); a leaf has only one. To fit one "
-                "data set many times, pass same_data=True."
-            )
-    # how many data sets were found is not said: of one data set, given without same_data=True, it is how many records
-    hint = "" if same_data else " The first axis of data is that of data sets; for one alone, pass same_data=True."
-    if not isinstance(plan, Plan) and len(plan) != num_fits:
-        raise ValueError(f"plan must be one plan, or a list of one per {each}; got {len(plan)}.{hint}")
-    if seeds is not None and (not hasattr(seeds, "__len__") or len(seeds) != num_fits):
-        given = f"{len(seeds)} numbers" if hasattr(seeds, "__len__") else type(seeds).__name__
-        raise ValueError(f"seeds must hold one number per {each}; got {given}.{hint}")
-    if seeds is None and directory is not None:
-        raise ValueError(
-            "A study that can be taken up again needs seeds: without them its keys would have to be stored, and "
-            "whoever reads them can remove the noise. Pass seeds=, one number per fit, or leave out directory=."
-        )
-    keys = [root_key(seed) for seed in ([None] * num_fits if seeds is None else seeds)]
-    if seeds is None:
-        return _Fits(records, same_data, keys, None)
-    _check_different(seeds)
-    return _Fits(records, same_data, keys, list(seeds))
-
-
-def _check_plans(plan: Any) -> None:
-    if isinstance(plan, Plan):
-        return
-    if not isinstance(plan, Sequence) or not all(isinstance(one, Plan) for one in plan):
-        raise TypeError(
-            "plan must come from dpvi.plan(...) or dpvi.plan_nonprivate(...), or be a list of such plans, one per data "
-            f"set; got {type(plan).__name__}."
-        )
-
-
-def _asked_for(plan: Plan | Sequence[Plan], seeds: Any) -> int:
-    """How many fits of one data set."""
-    counted = seeds if isinstance(plan, Plan) else plan
-    if not hasattr(counted, "__len__") or len(counted) == 0:
-        raise ValueError(
-            "same_data=True fits one data set once for every seed or for every plan, and there is none: pass seeds=, "
-            "or a list of plans such as [plan] * 10, for keys from the operating system."
-        )
-    return len(counted)
-
-
-def _check_different(seeds: Sequence[int]) -> None:
-    """Refuse a seed that stands there twice; a message with its value would give noise away."""
-    first: dict[int, int] = {}
-    for position, seed in enumerate(seeds):
-        if first.setdefault(int(seed), position) != position:
-            raise ValueError(
-                f"seeds must all differ, but numbers {first[int(seed)]} and {position} (from 0) are the same. Two runs "
-                "with one seed draw the same records and add the same noise, so that the difference of what they "
-                "release has no noise left and no guarantee holds. Pass a seed of its own for every run."
-            )
 
 
 def _checked_size(group_size: Any, num_fits: int, kept: bool) -> int:

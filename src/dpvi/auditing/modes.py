@@ -165,6 +165,11 @@ def _check(plan: Any, mode: Any, background: Any, confidence: Any) -> None:
         raise TypeError(f"plan must come from dpvi.plan(...), got {type(plan).__name__}.")
     if not plan.private:
         raise ValueError("This plan adds no noise and promises nothing, so there is nothing to audit.")
+    if plan.measuring is not None:
+        raise ValueError(
+            "An audit runs the steps of a plan, and this one takes none: it measures. Audit a plan with "
+            "sampling_rate=1.0, num_steps=1 and clip_norm=1.0, whose step goes through the same mechanism."
+        )
     if plan.clipping is not None:
         raise ValueError(
             "An audit knows the worst canary of plans with one fixed clip norm alone; this plan clips by layers or by "

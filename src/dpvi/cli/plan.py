@@ -25,9 +25,15 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--epsilon", type=float, help="budget; the noise is calibrated to it")
     parser.add_argument("--noise-multiplier", type=float, help="noise over clip norm; epsilon is computed from it")
     parser.add_argument("--delta", type=float, help="probability with which the bound may fail, for example 1e-5")
-    parser.add_argument("--sampling-rate", type=float, help="probability with which a record enters a step")
+    parser.add_argument(
+        "--sampling-rate",
+        type=float,
+        help="probability with which a record enters a step; without this "
+        "and the next two, the plan takes no steps but measures",
+    )
     parser.add_argument("--num-steps", type=int, help="number of steps")
     parser.add_argument("--clip-norm", type=float, help="bound on what one record contributes to a step")
+    parser.add_argument("--num-records", type=int, help="number of records, only where it is public")
     parser.add_argument(
         "--layer", action="append", metavar="PATTERN=NORM", help="clip norm of a group of parameters; may be repeated"
     )
@@ -65,7 +71,8 @@ def _make(options: argparse.Namespace) -> Plan:
     from dpvi.privacy.planning import plan
 
     clipping = _asked_clipping(options)
-    needed = _REQUIRED if not options.layer else _REQUIRED[:-1]
+    measures = clipping is None and all(getattr(options, name) is None for name in _REQUIRED[1:])
+    needed = _REQUIRED[:1] if measures else _REQUIRED if not options.layer else _REQUIRED[:-1]
     missing = [f"--{name.replace('_', '-')}" for name in needed if getattr(options, name) is None]
     if missing:
         raise ValueError(f"A plan also needs {', '.join(missing)}; see dpvi plan --help.")
@@ -75,6 +82,7 @@ def _make(options: argparse.Namespace) -> Plan:
             epsilon=options.epsilon,
             noise_multiplier=options.noise_multiplier,
             adjacency=options.adjacency,
+            num_records=options.num_records,
             clipping=clipping,
             **{name: getattr(options, name) for name in _REQUIRED},
         )

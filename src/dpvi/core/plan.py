@@ -15,38 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from dpvi.core import validation
-from dpvi.core.clipping import Clipping, PerLayer, QuantileClipping, clipping_from_dict, clipping_to_dict
+from dpvi.core.assumptions import RECORD, assumptions_of
+from dpvi.core.clipping import Clipping, QuantileClipping, clipping_from_dict, clipping_to_dict
 from dpvi.core.columns import Column, checked_columns, columns_from_list, columns_to_list, counted
 from dpvi.core.guarantee import Guarantee
+from dpvi.core.measuring import Measuring, has_moments
 from dpvi.core.schedule import Schedule
 
 FORMAT_VERSION = 2
 _READABLE = (1, FORMAT_VERSION)  # format 1 knew no clipping but by one norm
 GRADIENTS = "gradients"
 HISTOGRAMS = "histograms"
-_RECORD = "one record"
-
-_POISSON = (
-    "Each release samples every record independently (Poisson sampling) and adds Gaussian noise to a clipped sum."
-)
-_PUBLIC_SETTINGS = (
-    "Every setting (model and what it closes over, prior, starting point, optimiser, clip norm, sampling rate, number "
-    "of steps, column levels and bounds) was chosen without looking at the records."
-)
-_PUBLIC_SIZE = "The number of records is declared public and is not protected: it is the same with and without {unit}."
-_LAYERS = (
-    "Each of {count} groups of parameters is clipped to a norm of its own, with noise in proportion to it; together "
-    "they are one release of the stated noise multiplier."
-)
-_QUANTILE = (
-    "Each step also releases a count of the sampled records that were left unclipped, and later clip norms follow from "
-    "these noisy counts; a step's gradients and count are one release of the stated noise multiplier."
-)
-_ONE_ROW_EACH = "Each unit, {unit}, is exactly one row of the data."
-_EXACT = (
-    "Sums are exact and noise meets them in double precision, on a public grid; how long a run takes and how much "
-    "memory it needs are outside the statement."
-)
+MOMENTS = "moments"
+NORMS = "norms"
 
 
 @dataclass(frozen=True)
@@ -87,7 +68,8 @@ class Plan:
     number of records is declared public, and blanking a record is then what add/remove adjacency means; otherwise that
     number is private and stands nowhere.
     ``covariates`` declares the columns whose histograms are released, ``schedule`` which steps move and which measure,
-    ``clipping`` how gradients are clipped where not by one norm.
+    ``clipping`` how gradients are clipped where not by one norm. ``measuring`` is set where a run takes no steps but
+    asks a handful of questions of all records: "gradients" are then sums of scores, and their count is in units.
     """
 
     epsilon: float
@@ -95,11 +77,12 @@ class Plan:
     releases: tuple[GaussianRelease, ...]
     accountant: str
     adjacency: str = "add_remove"
-    unit: str = _RECORD
+    unit: str = RECORD
     num_records: int | None = None
     covariates: tuple[Column, ...] | None = None
     schedule: Schedule | None = None
     clipping: Clipping | None = None
+    measuring: Measuring | None = None
 
     def __post_init__(self) -> None:
         validation.adjacency(self.adjacency)
@@ -112,8 +95,9 @@ class Plan:
             if self.private:
                 validation.clip_norm(release.clip_norm)
                 validation.noise_multiplier(release.noise_multiplier)
-        self._check_measuring(names)
+        self._check_covariates(names)
         self._check_clipping()
+        self._check_measuring(names)
 
     def _check_clipping(self) -> None:
         if self.clipping is None:
@@ -133,7 +117,7 @@ class Plan:
                 f"{self.clip_norm:.6g}. Make the plan with dpvi.plan(clipping=...), which leaves clip_norm out."
             )
 
-    def _check_measuring(self, names: list[Any]) -> None:
+    def _check_covariates(self, names: list[Any]) -> None:
         if (self.covariates is None) != (HISTOGRAMS not in names):
             raise ValueError(f"A plan declares covariates where it has a release named {HISTOGRAMS!r}, and only there.")
         if self.covariates is not None:
@@ -151,6 +135,33 @@ class Plan:
                 f"A record counts once in each of {round(norm**2)} columns, so histograms are one release of all "
                 f"records with clip norm {norm:.6g}, got {release}."
             )
+
+    def _check_measuring(self, names: list[Any]) -> None:
+        """A run adds its noise to vectors of norm 1, in as many units as are accounted for: exactly these, or none."""
+        measuring = self.measuring
+        if measuring is None:
+            return
+        if not isinstance(measuring, Measuring):
+            raise TypeError(f"measuring must be a dpvi.Measuring, got {measuring!r}.")
+        if not self.private or self.schedule is not None or self.clipping is not None:
+            raise ValueError(
+                "A plan with measuring= is private and takes no steps: it has no schedule and no clipping."
+            )
+        if self.num_records is None and self.covariates is None:
+            raise ValueError(
+                "A plan with measuring= needs the number of records: public (num_records=) or paid for (covariates=)."
+            )
+        expected = {GRADIENTS: measuring.score_units, NORMS: measuring.norm_units}
+        if has_moments(self.covariates):
+            expected[MOMENTS] = measuring.moment_units
+        for name in (GRADIENTS, NORMS, MOMENTS):
+            if (name in names) != (name in expected):
+                raise ValueError(f"A plan with measuring= has releases named {sorted(expected)}, got {names}.")
+            if name in expected and not _is_whole(self.release(name), expected[name]):
+                raise ValueError(
+                    f"The release {name!r} of a plan with measuring= is of all records, {expected[name]} times, with "
+                    f"clip norm 1, got {self.release(name)}."
+                )
 
     def _check_budget(self) -> None:
         # Zero is a legal ε here (a large δ can make it so), infinity is the plan that promises nothing.
@@ -218,27 +229,16 @@ class Plan:
             adjacency=self.adjacency,
             unit=self.unit,
             accountant=self.accountant,
-            assumptions=self._assumptions() if self.private else (),
+            assumptions=assumptions_of(self) if self.private else (),
             fixed_size=self.num_records is not None,
         )
-
-    def _assumptions(self) -> tuple[str, ...]:
-        """What the statement rests on, besides the mechanism doing what the plan says."""
-        sentences = [_POISSON, _PUBLIC_SETTINGS, _EXACT]
-        if self.unit != _RECORD:
-            sentences.append(_ONE_ROW_EACH.format(unit=self.unit))
-        if self.num_records is not None:
-            sentences.append(_PUBLIC_SIZE.format(unit=self.unit))
-        if isinstance(self.clipping, PerLayer):
-            sentences.append(_LAYERS.format(count=len(self.clipping.norms)))
-        elif self.clipping is not None:
-            sentences.append(_QUANTILE)
-        return tuple(sentences)
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self)
         content["covariates"] = None if self.covariates is None else columns_to_list(self.covariates)
         content["clipping"] = None if self.clipping is None else clipping_to_dict(self.clipping)
+        if self.measuring is None:
+            del content["measuring"]  # so that versions that do not know it read all other plans
         content["format_version"] = FORMAT_VERSION
         return _map_numbers(content, lambda x: "inf" if x == math.inf else x)
 
@@ -254,12 +254,13 @@ class Plan:
         try:
             releases = tuple(GaussianRelease(**release) for release in fields.pop("releases"))
             columns, schedule = fields.pop("covariates", None), fields.pop("schedule", None)
-            clipping = fields.pop("clipping", None)
+            clipping, measuring = fields.pop("clipping", None), fields.pop("measuring", None)
             return cls(
                 releases=releases,
                 covariates=None if columns is None else columns_from_list(columns),
                 schedule=None if schedule is None else Schedule(**schedule),
                 clipping=None if clipping is None else clipping_from_dict(clipping),
+                measuring=None if measuring is None else Measuring(**measuring),
                 **fields,
             )
         except (KeyError, TypeError) as error:
@@ -285,6 +286,11 @@ class Plan:
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def _is_whole(release: GaussianRelease, units: int) -> bool:
+    """Whether every record is in it, with norm 1, so many times."""
+    return (release.sampling_rate, release.count, release.clip_norm) == (1.0, units, 1.0)
 
 
 def _map_numbers(value: Any, change: Callable[[Any], Any], name: str = "") -> Any:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpvi.core.measurements import Measurements
+
 Array = Any  # NumPy in a trace; a device array of the same meaning while sums are being made
 
 MAX_CURVATURE_DIMENSION = 64
@@ -64,7 +66,8 @@ class Trace(NamedTuple):
 
     ``iterates[j]``, ``queries[j]`` and ``noisy_sums[j]`` belong to step ``steps[j] = j * thinning``: the parameters
     *before* the update, the point(s) z at which per-record terms were evaluated, and the noisy clipped sum released
-    there. ``final`` is the iterate after the last step.
+    there. ``final`` is the iterate after the last step. A measuring run takes no step: it has no rows and no blocks,
+    ``measurements`` and ``histograms`` are all that it released, and ``final`` is where it measured last.
     """
 
     steps: np.ndarray  # (rows,) int64
@@ -79,3 +82,4 @@ class Trace(NamedTuple):
     curvature: CurvatureSums | None = None  # only where every variational parameter has a noisy sum of its own
     histograms: np.ndarray | None = None  # noisy counts of the declared columns' bins, one column after the other
     clip_norms: np.ndarray | None = None  # (num_steps,): C_t of every step, only where it adapts
+    measurements: Measurements | None = None  # only where a run measured and took no step

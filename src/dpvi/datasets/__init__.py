@@ -13,6 +13,7 @@ from dpvi.datasets.encoding import (
     encode_table,
 )
 from dpvi.datasets.mnist import Images, ImageSplit, fashion_mnist, mnist
+from dpvi.datasets.rand_hie import rand_hie
 from dpvi.datasets.tables import Split, Table, complete_rows
 from dpvi.datasets.us_census_1990 import military_poverty, us_census_1990
 
@@ -38,5 +39,6 @@ __all__ = [
     "fashion_mnist",
     "military_poverty",
     "mnist",
+    "rand_hie",
     "us_census_1990",
 ]

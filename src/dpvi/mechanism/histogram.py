@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
+from dpvi.core.compiling import plain_fusions
 from dpvi.core.plan import GaussianRelease
 from dpvi.mechanism.gaussian import noisy_counts
 from dpvi.mechanism.normals import normals_from_words
@@ -47,9 +49,15 @@ def noisy_histograms(
     """
     counts = over_all(lambda: np.sum([_counts(columns, leaves) for leaves in blocks], axis=0))
     with jax.enable_x64(True):
-        words = step_words(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
+        words = _drawing()(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
         noise = np.asarray(normals_from_words(words))[:, 0]
     return noisy_counts(counts, noise, release.noise_scale)
+
+
+@cache
+def _drawing() -> Callable[..., jax.Array]:
+    """Compiled once for all histograms of a size: as separate operations, a cipher is compiled on every call."""
+    return jax.jit(step_words, static_argnums=2, compiler_options=plain_fusions())
 
 
 def _counts(columns: Sequence[Column], leaves: Sequence[Any]) -> np.ndarray:

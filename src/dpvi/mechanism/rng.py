@@ -60,6 +60,11 @@ def histogram_stream(root: jax.Array) -> jax.Array:
     return _wrap(_derived(root, "histograms"))
 
 
+def measuring_stream(root: jax.Array) -> jax.Array:
+    """The ChaCha20 key of the noise on answers of a measuring run; the number of an answer is its step."""
+    return _wrap(_derived(root, "measuring"))
+
+
 def _derived(root: jax.Array, name: str) -> bytes:
     secret = np.asarray(jax.random.key_data(root)).astype("<u4").tobytes()
     return hmac.digest(secret, name.encode(), "sha256")

@@ -94,13 +94,17 @@ def histogram_law(model: NumPyroModel, columns: Sequence[Column], law: Law) -> C
     """``law`` as a law of the model's covariate leaves."""
 
     def draw(key: jax.Array, num_records: int) -> list[jax.Array]:
-        matrix = draw_columns(columns, law, key, num_records)
-        _, structures = covariate_leaves(model)
-        ends = np.cumsum([_size(leaf.shape) for leaf in structures])[:-1]
-        parts = jnp.split(matrix, ends, axis=1)
-        return [part.reshape(num_records, *leaf.shape) for part, leaf in zip(parts, structures, strict=True)]
+        return as_leaves(model, draw_columns(columns, law, key, num_records))
 
     return draw
+
+
+def as_leaves(model: NumPyroModel, rows: Any) -> list[Any]:
+    """Rows of all covariates side by side, as the leaves of the data that no site observes."""
+    _, structures = covariate_leaves(model)
+    ends = np.cumsum([_size(leaf.shape) for leaf in structures])[:-1]
+    parts = (jnp if isinstance(rows, jax.Array) else np).split(rows, ends, axis=1)
+    return [part.reshape(len(rows), *leaf.shape) for part, leaf in zip(parts, structures, strict=True)]
 
 
 def _size(shape: tuple[int, ...]) -> int:

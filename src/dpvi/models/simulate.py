@@ -14,6 +14,7 @@ from dpvi.models.numpyro import NumPyroModel
 
 _VARIED = ("normal", "uniform", "positive", "proportions")
 _CONSTANT = ("zeros", "ones")
+_SCALES = (1e3, -1e3, 1e6, -1e6)
 _SMALL_MODEL = 2**20  # parameters
 
 
@@ -105,6 +106,30 @@ def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> A
             if jnp.shape(draw) == leaves[index].shape:
                 leaves[index] = draw.astype(leaves[index].dtype)
     return jax.tree.unflatten(treedef, leaves)
+
+
+def ill_conditioned(structure: Any, few: bool = False) -> Any:
+    """One record of every kind, and large ones of both signs, whose terms cancel but for rounding; ``few`` of them."""
+    parts = [each.first for each in simulate(structure, 1)]
+
+    def scaled(leaf: np.ndarray, scale: float) -> np.ndarray:
+        return leaf * leaf.dtype.type(scale) if np.issubdtype(leaf.dtype, np.floating) else leaf
+
+    parts += [jax.tree.map(lambda leaf, k=scale: scaled(leaf, k), parts[0]) for scale in _SCALES]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[:3:2] if few else parts))
+
+
+def of_all_sizes(structure: Any, num_records: int, rng: np.random.Generator) -> Any:
+    """Different records, normal and positive ones in turn, of sizes from a hundredth to a thousand."""
+    sizes, positive = 10.0 ** rng.uniform(-2, 3, num_records), np.arange(num_records) % 2 == 1
+
+    def leaf(one: jax.ShapeDtypeStruct) -> np.ndarray:
+        normal, other = (made_up(kind, one, num_records, rng) for kind in ("normal", "positive"))
+        along = (-1, *[1] * len(one.shape))
+        drawn = np.where(positive.reshape(along), other, normal)
+        return (drawn * sizes.reshape(along)).astype(one.dtype) if drawn.dtype.kind == "f" else drawn
+
+    return jax.tree.map(leaf, structure)
 
 
 def made_up(kind: str, leaf: jax.ShapeDtypeStruct, num_records: int, random: np.random.Generator) -> np.ndarray:

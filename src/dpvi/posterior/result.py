@@ -21,6 +21,7 @@ from dpvi.posterior import signing, storage
 from dpvi.posterior.average import averaged
 from dpvi.posterior.guided import guided_posterior
 from dpvi.posterior.last import last_iterate
+from dpvi.posterior.metric import metric_posterior
 from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior, check_options
 from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_posterior
@@ -33,9 +34,10 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "stationary": stationary_noise,
     "na_dpvi": noise_aware,
     "score": score_posterior,
+    "metric": metric_posterior,
 }
 # what a method reads of a result besides trace and family
-_OF_THE_RUN = {"na_dpvi": ("plan", "estimator"), "score": ("plan", "model", "scores")}
+_OF_THE_RUN = {"na_dpvi": ("plan", "estimator"), "score": ("plan", "model", "scores"), "metric": ("plan", "model", "scores")}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,9 +83,9 @@ class Result:
             names = ", ".join(each["name"] for each in self.family.parameters)
         else:
             names = ", ".join(site.name for site in self.sites)
-        return (
-            f"Result({type(self.family).__name__}, {self.plan.num_steps} steps, parameters: {names})\n{self.guarantee}"
-        )
+        measured = self.trace.measurements
+        done = f"{self.plan.num_steps} steps" if measured is None else f"{len(measured.kinds)} answers"
+        return f"Result({type(self.family).__name__}, {done}, parameters: {names})\n{self.guarantee}"
 
     def posterior(self, method: str | None = None, **options: Any) -> Posterior:
         """The posterior by one of the methods below, computed from the trace alone.
@@ -108,7 +110,7 @@ class Result:
             return self._default_posterior(options)
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}.")
-        if method != "score" and not self._moved:
+        if method not in ("score", "metric") and not self._moved:
             raise ValueError(
                 f"posterior({method!r}) reads iterates, and this run has none: all of its steps measured. Use "
                 "posterior(), or make a plan with schedule=dpvi.Schedule(move_share=1)."
@@ -119,6 +121,8 @@ class Result:
         return Posterior(distribution, self._bijections(), method, self.guarantee)
 
     def _default_posterior(self, options: dict[str, Any]) -> Posterior:
+        if self.trace.measurements is not None:
+            return self.posterior("metric", **options)
         if not measured(self.trace):
             return self.posterior("stationary", **options)
         try:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpvi.core.guarantee import Circumstances
+from dpvi.core.measurements import Measurements
 from dpvi.core.plan import Plan
 from dpvi.core.trace import BlockSums, CurvatureSums, Segments, Trace
 from dpvi.data.records import structure_from_dict, structure_to_dict
@@ -31,7 +32,7 @@ from dpvi.privacy.planning import checked_guarantee
 
 FORMAT_VERSION = 2
 _FAMILIES = {family.__name__: family for family in (FullRank, GuideFamily, LowRank, MeanField)}
-_PARTS = {"blocks": BlockSums, "segments": Segments, "curvature": CurvatureSums}
+_PARTS = {"blocks": BlockSums, "segments": Segments, "curvature": CurvatureSums, "measurements": Measurements}
 _HEADER, _CHECKSUM, _SIGNATURE = "header", "checksum", "signature"
 
 

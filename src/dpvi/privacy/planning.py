@@ -10,19 +10,28 @@ from typing import Any
 
 from dpvi.core import validation
 from dpvi.core.clipping import Clipping, PerLayer
-from dpvi.core.columns import Column, checked_columns, counted
+from dpvi.core.columns import Column, checked_columns
 from dpvi.core.guarantee import Guarantee
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
+from dpvi.core.measuring import Measuring
+from dpvi.core.plan import GRADIENTS, GaussianRelease, Plan
 from dpvi.core.schedule import Schedule
 from dpvi.core.validation import PrivacyWarning
 from dpvi.privacy import accounting
 from dpvi.privacy.calibration import release_noise_multiplier
-from dpvi.privacy.gaussian import gaussian_signal, limit_signal, sensitivity
+from dpvi.privacy.gaussian import gaussian_signal, limit_signal
+from dpvi.privacy.measuring import (
+    checked_measuring,
+    histograms,
+    measured_columns,
+    measuring_releases,
+    refuse_measuring,
+)
 
 LARGE_EPSILON = 10.0
 _MADE_HERE: set[Plan] = set()  # plans whose claims were computed by this process
 _ON_TRUST = "The plan's ε was not recomputed here, where the accountant is not installed, but taken from its file."
 _NO_ACCOUNTANT = "no accountant: nothing is protected"
+_COVARIATE_SHARE = 0.05
 _SLACK = 1e-6  # relative; room for another machine's rounding when a stored plan is checked
 
 
@@ -38,9 +47,10 @@ def plan(
     other_releases: Sequence[GaussianRelease] = (),
     num_records: int | None = None,
     covariates: Sequence[Column] | None = None,
-    covariate_share: float = 0.05,
+    covariate_share: float | None = None,
     schedule: Schedule | None = None,
     clipping: Clipping | None = None,
+    measuring: Measuring | None = None,
     unit: str = "one record",
 ) -> Plan:
     """Plan a private run: the noise that a budget needs, or the budget that a noise spends.
@@ -53,7 +63,8 @@ def plan(
     delta
         The probability with which the bound may fail; choose it well below one over the number of records.
     sampling_rate, num_steps, clip_norm
-        κ in (0, 1], T ≥ 1 and C > 0 of the gradient steps.
+        κ in (0, 1], T ≥ 1 and C > 0 of the gradient steps. Leave out all three for a plan that measures: a run then
+        takes no steps but asks a handful of questions of all records, each chosen from the answers before it.
     adjacency
         ``"add_remove"`` or ``"substitute"``.
     other_releases
@@ -66,7 +77,7 @@ def plan(
         ``Constant``. One noisy histogram of each is released, which is all that the score posterior needs to know of
         covariates; their totals give the number of records. An empty sequence releases the number of records alone.
     covariate_share
-        The share of the budget (of the squared signal) that histograms cost.
+        The share of the budget (of the squared signal) that histograms cost, by default 0.05.
     schedule
         Which steps move and which measure. Measuring is planned by default where the number of records will be known:
         where it is public, or ``covariates`` are declared. ``Schedule(move_share=1)`` plans none.
@@ -74,6 +85,9 @@ def plan(
         ``dpvi.PerLayer({"encoder*": 1.0, "*": 2.0})`` clips groups of parameters apart; leave ``clip_norm`` out.
         ``dpvi.QuantileClipping()`` lets the clip norm follow a quantile, from ``clip_norm`` on. Neither costs more than
         ``noise_multiplier`` says. Nothing is then measured: the score posterior needs one fixed clip norm.
+    measuring
+        How a plan that measures divides its budget; see :class:`dpvi.Measuring`. It needs the number of records: where
+        it is not public, and no columns are declared, the plan pays for it.
     unit
         Who is protected, as a noun phrase.
 
@@ -101,6 +115,11 @@ def plan(
     >>> shared = plan(1.0, 1e-5, sampling_rate=0.1, num_steps=10_000, clip_norm=3.0, covariates=columns)
     >>> round(shared.noise_multiplier, 1), round(shared.release("histograms").noise_multiplier, 1)
     (38.3, 16.7)
+
+    A plan that measures, and pays for the number of records:
+
+    >>> [release.name for release in plan(epsilon=1.0, delta=1e-6).releases]
+    ['gradients', 'histograms', 'norms']
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(
@@ -109,15 +128,24 @@ def plan(
     adjacency, delta = validation.adjacency(adjacency), validation.delta(delta)
     if not isinstance(other_releases, Sequence) or not all(isinstance(r, GaussianRelease) for r in other_releases):
         raise TypeError(f"other_releases must be a sequence of GaussianRelease, got {other_releases!r}.")
-    multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
-    clip_norm = validation.clip_norm(_stated_clip_norm(clip_norm, clipping))
-    gradients = _gradients(sampling_rate, num_steps, multiplier, clip_norm)
-    if covariates is not None:
-        columns = covariates = checked_columns(covariates)
-        signal = _histogram_signal(epsilon, delta, gradients, adjacency, covariate_share)
-        other_releases = (*other_releases, _histograms(columns, signal, adjacency))
-    if schedule is None and clipping is None and (covariates is not None or num_records is not None):
-        schedule = _default_schedule(gradients.count)
+    if (sampling_rate, num_steps, clip_norm) == (None, None, None) and not isinstance(clipping, PerLayer):
+        measuring = checked_measuring(measuring, covariate_share, epsilon, schedule, clipping)
+        covariates = measured_columns(covariates, num_records)
+        assert epsilon is not None
+        own = measuring_releases(epsilon, delta, adjacency, measuring, covariates, other_releases)
+        gradients, other_releases = own[0], (*own[1:], *other_releases)
+    else:
+        refuse_measuring(measuring)
+        multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
+        clip_norm = validation.clip_norm(_stated_clip_norm(clip_norm, clipping))
+        gradients = _gradients(sampling_rate, num_steps, multiplier, clip_norm)
+        if covariates is not None:
+            columns = covariates = checked_columns(covariates)
+            share = _COVARIATE_SHARE if covariate_share is None else covariate_share
+            signal = _histogram_signal(epsilon, delta, gradients, adjacency, share)
+            other_releases = (*other_releases, histograms(columns, signal, adjacency))
+        if schedule is None and clipping is None and (covariates is not None or num_records is not None):
+            schedule = _default_schedule(gradients.count)
     # A provisional plan checks every field, the other releases included, before anything is computed.
     budget = LARGE_EPSILON if epsilon is None else validation.epsilon(epsilon)
     draft = Plan(
@@ -131,6 +159,7 @@ def plan(
         covariates=covariates,
         schedule=schedule,
         clipping=clipping,
+        measuring=measuring,
     )
     finished = _with_epsilon(draft) if epsilon is None else _calibrated(draft)
     _warn_about_epsilon(finished.epsilon)
@@ -260,11 +289,6 @@ def _histogram_signal(
     if epsilon is not None:
         return math.sqrt(share) * gaussian_signal(validation.epsilon(epsilon), delta)
     return math.sqrt(share / (1 - share)) * limit_signal([gradients], adjacency)
-
-
-def _histograms(columns: Sequence[Column], signal: float, adjacency: str) -> GaussianRelease:
-    """A record counts in one bin of each of k columns: a vector of norm √k."""
-    return GaussianRelease(HISTOGRAMS, 1.0, 1, sensitivity(adjacency) / signal, math.sqrt(counted(columns)))
 
 
 def _default_schedule(num_steps: int) -> Schedule | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
+from dpvi.core.plan import GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, GaussianRelease, Plan
 from dpvi.privacy.gaussian import gaussian_signal, limit_noise_multiplier
 from dpvi.privacy.planning import plan
 
@@ -38,7 +38,8 @@ def plan_together(
         The budget of all runs together.
     blocks
         ``{name: settings}``: what :func:`dpvi.plan` needs of each run besides budget and noise, such as
-        ``dict(sampling_rate=0.01, num_steps=4000, clip_norm=2.0, covariates=[...])``.
+        ``dict(sampling_rate=0.01, num_steps=4000, clip_norm=2.0, covariates=[...])``. Only the last one may measure
+        (``dict(covariates=[...])`` alone).
     shares
         The share of the budget (of the squared signal) of every block but the last, which gets what is left.
     adjacency
@@ -115,14 +116,17 @@ def joint_guarantee(plans: Sequence[Plan], guarantees: Sequence[Guarantee]) -> G
 
 
 def own_releases(plan: Plan) -> list[GaussianRelease]:
-    """What a run of ``plan`` makes itself: its gradients, and histograms where it declares covariates."""
-    return [release for release in plan.releases if release.name in (GRADIENTS, HISTOGRAMS)]
+    """What a run of ``plan`` makes itself: its gradients, histograms where it declares covariates, and what it asks."""
+    names = (GRADIENTS, HISTOGRAMS, MOMENTS, NORMS) if plan.measuring else (GRADIENTS, HISTOGRAMS)
+    return [release for release in plan.releases if release.name in names]
 
 
 def _draft(settings: Mapping[str, Any], delta: float, signal: float, adjacency: str) -> Plan:
     """A block's own releases at the noise its share allows."""
     if settings.get("covariates") is not None:
         raise ValueError("Only the last block may declare covariates: histograms are paid for out of what is left.")
+    if all(settings.get(name) is None for name in ("sampling_rate", "num_steps", "clip_norm", "clipping")):
+        raise ValueError("Only the last block may measure: give the others sampling_rate, num_steps and clip_norm.")
     rate, steps = (
         validation.sampling_rate(settings.get("sampling_rate")),
         validation.num_steps(settings.get("num_steps")),

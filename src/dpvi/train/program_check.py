@@ -33,7 +33,7 @@ from dpvi.core.validation import CompilerError, PrivacyWarning
 from dpvi.data.sharding import Records
 from dpvi.mechanism.gaussian import is_unbounded, power_of_two_above
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.models.simulate import made_up, responded, simulate
+from dpvi.models.simulate import ill_conditioned, of_all_sizes, responded
 from dpvi.train.chunk import Ran
 from dpvi.train.draws import Draws
 from dpvi.train.step import Algorithm, Noise, State, clip_norms_of, sizes_of
@@ -41,7 +41,6 @@ from dpvi.train.step import Algorithm, Noise, State, clip_norms_of, sizes_of
 _ARRANGEMENTS = (1.0, 0.97, 0.9, 0.5, 0.1)  # share of the slots that are full
 _SHIFTS = (7, 1)  # slots; a few, because kernels take a few at a time
 _LARGE = 2**16  # parameters
-_SCALES = (1e3, -1e3, 1e6, -1e6)
 _VACUOUS = (
     "The compiled program could not be tried: none of the simulated records adds anything to a sum at the point of the "
     "trial. Whether it keeps records apart is not known; begin at a place where the model's density is finite, with "
@@ -126,12 +125,12 @@ class _Trial:
         self._shards = 1 if algorithm.shards is None else len(algorithm.shards.bounds) - 1
         # a program of many steps, or of many parameters, takes as long as a hundred others: a second is enough
         self._few = not ends or self._size > _LARGE
-        kinds = _simulated(self._structure(), self._few)
+        kinds = ill_conditioned(self._structure(), self._few)
         self._count = len(jax.tree.leaves(kinds)[0])
         # a pass of one record is the last one only where that is the last of all: then rows are needed up to there
         self._last_only = further_passes and algorithm.sampler.physical_size == 1
         self._rows = self._rows_held() if self._last_only else min(algorithm.slots, self._rows_held())
-        others = _of_all_sizes(self._structure(), self._shards * self._rows, self._rng)
+        others = of_all_sizes(self._structure(), self._shards * self._rows, self._rng)
         self._simulated = jax.tree.map(lambda *parts: np.concatenate(parts), kinds, others)
         if isinstance(algorithm.model, NumPyroModel):  # responses that lie in their support, or nothing is added
             with jax.numpy_dtype_promotion("standard"):
@@ -172,7 +171,7 @@ class _Trial:
 
     def _check_nothing_left(self, slots: _Slots, target: np.ndarray) -> None:
         if np.any(self._run(slots, target)):
-            raise CompilerError(_sentence("what a record adds to a sum depends on the records beside it"))
+            raise CompilerError(failed_trial("what a record adds to a sum depends on the records beside it"))
 
     def _check_norms(self, added: np.ndarray) -> None:
         """Exactly: whole numbers are squared in halves, of which no sum overflows, and C² is a fraction."""
@@ -183,7 +182,7 @@ class _Trial:
                 high, low = lane >> 20, lane & (2**20 - 1)
                 square = (_dot(high, high) << 40) + (_dot(high, low) << 21) + _dot(low, low)
                 if square > bound**2:
-                    raise CompilerError(_sentence("what one record adds to a sum is longer than the clip norm"))
+                    raise CompilerError(failed_trial("what one record adds to a sum is longer than the clip norm"))
 
     def _read(self, slots: _Slots) -> np.ndarray:
         """What the records of ``slots`` add, ([lanes,] release) int64."""
@@ -193,7 +192,7 @@ class _Trial:
             if not np.any(left):
                 return total
             total = total + left
-        raise CompilerError(_sentence("two runs over the same record differ"))
+        raise CompilerError(failed_trial("two runs over the same record differ"))
 
     def _run(self, slots: _Slots, target: Any) -> np.ndarray:
         """Sum of the records of ``slots`` plus ``target``, in units, as far as a float holds it."""
@@ -311,30 +310,6 @@ class _Trial:
         return _like(np.asarray(_first_copy(point)) + step.astype(point.dtype), point)
 
 
-def _simulated(structure: Any, few: bool) -> Any:
-    """One record of every kind, and large ones of both signs, whose terms cancel but for rounding; ``few`` of them."""
-    parts = [each.first for each in simulate(structure, 1)]
-
-    def scaled(leaf: np.ndarray, scale: float) -> np.ndarray:
-        return leaf * leaf.dtype.type(scale) if np.issubdtype(leaf.dtype, np.floating) else leaf
-
-    parts += [jax.tree.map(lambda leaf, k=scale: scaled(leaf, k), parts[0]) for scale in _SCALES]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *(parts[:3:2] if few else parts))
-
-
-def _of_all_sizes(structure: Any, num_records: int, rng: np.random.Generator) -> Any:
-    """Different records, normal and positive ones in turn."""
-    sizes, positive = 10.0 ** rng.uniform(-2, 3, num_records), np.arange(num_records) % 2 == 1
-
-    def leaf(one: jax.ShapeDtypeStruct) -> np.ndarray:
-        normal, other = (made_up(kind, one, num_records, rng) for kind in ("normal", "positive"))
-        along = (-1, *[1] * len(one.shape))
-        drawn = np.where(positive.reshape(along), other, normal)
-        return (drawn * sizes.reshape(along)).astype(one.dtype) if drawn.dtype.kind == "f" else drawn
-
-    return jax.tree.map(leaf, structure)
-
-
 @partial(jax.jit, static_argnums=1)
 def _padded(first: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.zeros(shape, first.dtype).at[..., 0, : first.shape[-1]].set(first)
@@ -363,7 +338,8 @@ def _reciprocal(share: float) -> float:
     )
 
 
-def _sentence(what: str) -> str:
+def failed_trial(what: str) -> str:
+    """The sentence of a :class:`~dpvi.core.validation.CompilerError`."""
     return (
         f"The program that JAX {jax.__version__} compiled for this model, plan and machine was tried on simulated "
         f"records and failed: {what}, so that no bound on one record's influence holds. No record was read. Another "

@@ -161,6 +161,11 @@ class ScoreModel:
         return self._enumerated is not None
 
     @property
+    def response(self) -> tuple[int, Any] | None:
+        """The leaf of the response and all of its values, where records are enumerated."""
+        return self._enumerated
+
+    @property
     def exact(self) -> bool:
         """Whether every moment is a finite sum, with no draw in it."""
         return self._enumerated is not None and len(self.model.layout.responses) == self._num_leaves

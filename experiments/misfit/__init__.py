@@ -1,0 +1,1 @@
+"""How honest intervals are where the model is wrong: many ways to be wrong, and four real tables."""

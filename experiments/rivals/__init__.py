@@ -1,0 +1,1 @@
+"""Rivals that publish intervals or estimates under differential privacy, each at its own published setting."""

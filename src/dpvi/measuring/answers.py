@@ -1,0 +1,152 @@
+"""Answers to requests, within the budget of a plan: the one place of a measuring run where records meet noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core import validation
+from dpvi.core.compiling import plain_fusions
+from dpvi.core.plan import GRADIENTS, MOMENTS, NORMS, Plan
+from dpvi.core.requests import Answered, CovariateMoments, Request, ScoreNorms, Scores
+from dpvi.measuring.contributions import CLIP_NORM, Contributions
+from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy, noisy_counts
+from dpvi.mechanism.rng import measuring_stream, step_normals
+
+RELEASES: dict[type, str] = {CovariateMoments: MOMENTS, ScoreNorms: NORMS, Scores: GRADIENTS}
+_FEWEST_NORMALS = 64
+
+
+class Answers:
+    """Answers the requests of one run.
+
+    Parameters
+    ----------
+    contributions
+        What a record adds, compiled and tried.
+    plan
+        Says how many units of each kind there are, and how much noise a unit has.
+    blocks
+        Gives pytrees of arrays in which every record of this process is once; called for every request.
+    key
+        The root key. One that answered before must never answer again: the noise would be the same.
+    over_all
+        Adds up here, and adds the sums of other processes, all of which then add the same noise to the same total.
+
+    Guarantees
+    ----------
+    A record adds a vector of norm at most 1 to a total of whole numbers, and the noise on an answer of u units has
+    standard deviation σ/√u. So an answer costs μ² = u s²/σ², with s = 1 under add/remove and 2 under substitution, and
+    all answers of a kind at most what ``count`` releases of the plan cost, in whatever order and however they were
+    chosen: a request that would take more is refused before a record is read. Where fully adaptive requests have
+    Σ μ² ≤ M² in every case, they are M-GDP together (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
+    differential privacy), which is what the accountant computes of the plan.
+    """
+
+    def __init__(
+        self,
+        contributions: Contributions,
+        plan: Plan,
+        blocks: Callable[[], Iterable[Any]],
+        key: jax.Array,
+        over_all: Callable[[Callable[[], np.ndarray]], np.ndarray] = lambda total: total(),
+    ) -> None:
+        if plan.measuring is None:
+            raise ValueError(
+                "The plan takes steps and does not measure; make one with dpvi.plan(epsilon=..., delta=...)."
+            )
+        self._contributions, self._blocks, self._over_all = contributions, blocks, over_all
+        self._releases = {kind: plan.release(name) for kind, name in RELEASES.items() if _has(plan, name)}
+        self.units_left = {kind: release.count for kind, release in self._releases.items()}
+        self._stream = measuring_stream(key)
+        self._answers = 0
+        self._moments_shape: tuple[int, ...] | None = None
+        for release in self._releases.values():
+            check_noise_multiplier(release.noise_multiplier)
+
+    def __call__(self, request: Request) -> Answered:
+        """The noisy answer, float64; its units are spent, whatever happens on the way."""
+        request = self.checked(request)
+        kind, number = type(request), self._answers
+        if kind is CovariateMoments:
+            self._moments_shape = request.metric.shape
+        self.units_left[kind] -= request.units
+        self._answers += 1
+        total = self._over_all(lambda: self._contributions.total(request, self._blocks()))
+        multiplier = self._releases[kind].noise_multiplier / math.sqrt(request.units)
+        with jax.enable_x64(True):
+            drawn = _drawing()(self._stream, jnp.array([number], jnp.uint32), _drawn(len(total)))[0, : len(total)]
+            if kind is ScoreNorms:
+                return Answered(request, noisy_counts(total, np.asarray(drawn), multiplier))
+            released = noisy(jnp.asarray(total), drawn, multiplier, CLIP_NORM, FORMED_BITS, jnp.float64)
+            return Answered(request, np.asarray(released))
+
+    def checked(self, request: Any) -> Request:
+        """``request`` with plain arrays, or a sentence that says why it is not answered."""
+        if not isinstance(request, Request):
+            raise TypeError(
+                f"A strategy asks for CovariateMoments, ScoreNorms or Scores, got {type(request).__name__}."
+            )
+        kind = type(request)
+        if kind not in self._releases:
+            raise ValueError(
+                "The plan pays for no second moments of covariates, because it declares fewer than two columns that "
+                "vary. Ask for scores and their norms."
+            )
+        units = validation.whole_number("units", request.units)
+        if units > self.units_left[kind]:
+            raise ValueError(
+                f"{kind.__name__} were asked for {units} units, and {self.units_left[kind]} of "
+                f"{self._releases[kind].count} are left in the plan. Nothing was released for this request."
+            )
+        metric = self._checked_metric(kind, request.metric)
+        if isinstance(request, CovariateMoments):
+            return request._replace(metric=metric, units=units)
+        query = _finite("query", request.query)
+        if query.shape != (self._contributions.model.dimension,):
+            raise ValueError(f"query must have shape {(self._contributions.model.dimension,)}, got {query.shape}.")
+        return request._replace(query=query, metric=metric, units=units)
+
+    def _checked_metric(self, kind: type, given: Any) -> np.ndarray:
+        metric = _finite("metric", given)
+        if kind is CovariateMoments:
+            columns = self._contributions.columns
+            before = self._moments_shape or metric.shape
+            if metric.ndim != 2 or metric.shape[1] != columns or not len(metric) or metric.shape != before:
+                raise ValueError(
+                    f"The metric of moments must have {columns} columns, and in one run as many rows every time, got "
+                    f"shape {metric.shape}."
+                )
+        elif metric.shape != (self._contributions.model.dimension,) * 2:
+            raise ValueError(
+                f"metric must have shape {(self._contributions.model.dimension,) * 2}, got {metric.shape}."
+            )
+        return metric
+
+
+@cache
+def _drawing() -> Callable[..., jax.Array]:
+    """Compiled once for all runs: operation by operation, a cipher takes a tenth of a second."""
+    return jax.jit(step_normals, static_argnums=2, compiler_options=plain_fusions())
+
+
+def _drawn(size: int) -> int:
+    """How many normals are drawn for ``size`` numbers: a few sizes do, so that few programs are compiled."""
+    return max(_FEWEST_NORMALS, 2 ** (size - 1).bit_length())
+
+
+def _has(plan: Plan, name: str) -> bool:
+    return any(release.name == name for release in plan.releases)
+
+
+def _finite(name: str, value: Any) -> np.ndarray:
+    array = np.array(value, np.float64)  # a copy: what was asked must not change later
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must hold finite numbers.")
+    return array

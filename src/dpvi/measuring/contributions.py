@@ -1,0 +1,174 @@
+"""What a record contributes to an answer: whole numbers of a public unit, as vectors of norm at most 1.
+
+Records are worked on in parts of a fixed number of slots, in float64. Query point and metric are arguments of the
+compiled programs, so a run compiles one program per kind of request, however many it makes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core.compiling import compiled_apart
+from dpvi.core.requests import NORM_EDGES, CovariateMoments, Request, ScoreNorms, Scores
+from dpvi.data.records import filled_up
+from dpvi.measuring.trial import check_apart
+from dpvi.mechanism.bounded_sum import bounded_sum
+from dpvi.mechanism.exact_product import exact_product
+from dpvi.mechanism.gaussian import FORMED_BITS, per_unit
+from dpvi.models.generative import covariates_of
+from dpvi.models.numpyro import NumPyroModel
+
+CLIP_NORM = 1.0
+_MOST_SLOTS, _FEWEST_SLOTS = 1024, 8
+_MOST_BYTES = 2**26
+_COPIES = 6  # of what a record gives, while it is being made
+
+
+class Contributions:
+    """The compiled programs of one model, which serve any number of runs.
+
+    Parameters
+    ----------
+    model
+        A NumPyro model; its scores are gradients of the term of one record.
+    most_slots
+        Slots of a part, where memory allows. It changes time and memory, never what a record adds.
+    """
+
+    def __init__(self, model: NumPyroModel, most_slots: int = _MOST_SLOTS) -> None:
+        self.model = model
+        self._most_slots = most_slots
+        self._compiled = {kind: jax.jit(_adding(compiled_apart(rule))) for kind, rule in self._rules.items()}
+        self._tried: set[tuple[Any, ...]] = set()
+
+    @property
+    def _rules(self) -> dict[type, Callable[..., jax.Array]]:
+        return {CovariateMoments: self._moments, ScoreNorms: self._norms, Scores: self._scores}
+
+    @cached_property
+    def columns(self) -> int:
+        """Of the covariates, as one vector."""
+        return sum(math.prod(leaf.shape) for leaf in covariates_of(self.model, self.model.structure))
+
+    def release_size(self, request: Request) -> int:
+        """How many numbers answer ``request``."""
+        match request:
+            case CovariateMoments():
+                return len(request.metric) * (len(request.metric) + 1) // 2
+            case ScoreNorms():
+                return len(NORM_EDGES) + 1
+            case Scores():
+                return len(request.metric)
+
+    def slots(self, request: Request) -> int:
+        """Slots of a part: as many as fit into 64 MB, by what is public."""
+        record = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.model.structure))
+        widest = max(self.release_size(request), self.model.dimension, *np.shape(request.metric))
+        room = _MOST_BYTES // (8 * (record + _COPIES * widest))
+        power = 2 ** (max(room, 1).bit_length() - 1)
+        return min(self._most_slots, max(_FEWEST_SLOTS, power))
+
+    def total(self, request: Request, blocks: Iterable[Any]) -> np.ndarray:
+        """Σ over the records of ``blocks``, int64: in units of 2⁻²⁹, or of 1 where records are counted. Sensitive.
+
+        Guarantees
+        ----------
+        Adding or removing a record moves it by a vector that follows from that record and the request alone, of norm at
+        most 1: exactly, whatever the other records and their order are.
+        """
+        self._try(request)
+        return self._total(request, parts(blocks, self.slots(request)))
+
+    def try_scores(self) -> None:
+        """Compile and try the programs of scores and their norms, whose shapes are known before a run."""
+        point, metric = np.zeros(self.model.dimension), np.eye(self.model.dimension)
+        for kind in (ScoreNorms, Scores):
+            self._try(kind(point, metric, 1))
+
+    def _try(self, request: Request) -> None:
+        """Try the program that answers ``request``, unless that was done, at another point and in another metric."""
+        kind, shape = type(request), np.shape(request.metric)
+        if (kind, shape) in self._tried:
+            return
+        rng = np.random.default_rng(0)
+        metric = rng.normal(size=shape) * 10.0 ** rng.uniform(-2, 0.5, (shape[0], 1))
+        point = {} if kind is CovariateMoments else {"query": 0.5 * rng.normal(size=self.model.dimension)}
+        tried = cast(Request, request._replace(**point, metric=metric, units=1))
+        unit = 1 if kind is ScoreNorms else int(per_unit(CLIP_NORM, FORMED_BITS, np.float64))
+        check_apart(lambda *part: self._total(tried, [part]), self.model, self.slots(request), unit)
+        self._tried.add((kind, shape))
+
+    def _total(self, request: Request, batches: Iterable[tuple[Any, np.ndarray]]) -> np.ndarray:
+        with jax.enable_x64(True):
+            program, arguments = self._compiled[type(request)], self.arguments(request)
+            total = jnp.zeros(self.release_size(request), jnp.int64)
+            for batch, included in batches:
+                total = program(total, batch, included, *arguments)
+            return np.asarray(total)
+
+    def arguments(self, request: Request) -> tuple[jax.Array, ...]:
+        """What is public of a request, as its program takes it."""
+        public = () if isinstance(request, CovariateMoments) else (request.query,)
+        return tuple(jnp.asarray(part, jnp.float64) for part in (*public, request.metric))
+
+    def lowered(self) -> str:
+        """The program of the scores as text, to tell one model from another."""
+        d, leaves = (
+            self.model.dimension,
+            jax.tree.map(lambda one: np.zeros((2, *one.shape), one.dtype), self.model.structure),
+        )
+        with jax.enable_x64(True):
+            arguments = (jnp.zeros(d, jnp.int64), leaves, np.ones(2, bool), jnp.zeros(d), jnp.zeros((d, d)))
+            return self._compiled[Scores].lower(*arguments).as_text()
+
+    def _moments(self, batch: Any, included: jax.Array, metric: jax.Array) -> jax.Array:
+        leaves = [jnp.reshape(leaf, (len(included), -1)) for leaf in covariates_of(self.model, batch)]
+        rows = exact_product(jnp.concatenate([leaf.astype(jnp.float64) for leaf in leaves], axis=1), metric)
+        first, second = np.triu_indices(metric.shape[0])
+        scale = jnp.asarray(np.where(first == second, 1.0, math.sqrt(2.0)))
+        return bounded_sum(scale * rows[:, first] * rows[:, second], included, CLIP_NORM).total
+
+    def _norms(self, batch: Any, included: jax.Array, query: jax.Array, metric: jax.Array) -> jax.Array:
+        vectors = self._vectors(batch, query, metric)
+        present = included & jnp.all(jnp.isfinite(vectors), axis=1)
+        lengths = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=1))
+        bins = jnp.searchsorted(jnp.asarray(NORM_EDGES), lengths, side="right")
+        counted = present[:, None] & (bins[:, None] == jnp.arange(len(NORM_EDGES) + 1)[None])
+        return jnp.sum(counted, axis=0, dtype=jnp.int64)
+
+    def _scores(self, batch: Any, included: jax.Array, query: jax.Array, metric: jax.Array) -> jax.Array:
+        return bounded_sum(self._vectors(batch, query, metric), included, CLIP_NORM).total
+
+    def _vectors(self, batch: Any, query: jax.Array, metric: jax.Array) -> jax.Array:
+        """W g of every record, (slots, d)."""
+        scores = jax.vmap(jax.grad(self.model.log_likelihood), (None, 0))(query, jax.tree.map(_in_float64, batch))
+        return exact_product(scores, metric)
+
+
+def parts(blocks: Iterable[Any], slots: int) -> Iterator[tuple[Any, np.ndarray]]:
+    """Every record once, ``slots`` at a time: filled up with copies of the last one, and which of them count."""
+    for block in blocks:
+        leaves, tree = jax.tree.flatten(block)
+        leaves = [np.asarray(leaf) for leaf in leaves]
+        for start in range(0, len(leaves[0]), slots):
+            part = [leaf[start : start + slots] for leaf in leaves]
+            included = np.arange(slots) < len(part[0])
+            yield jax.tree.unflatten(tree, [filled_up(leaf, slots) for leaf in part]), included
+
+
+def _adding(rule: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    def program(total: jax.Array, batch: Any, included: jax.Array, *arguments: jax.Array) -> jax.Array:
+        return total + rule(batch, included, *arguments)
+
+    return program
+
+
+def _in_float64(leaf: jax.Array) -> jax.Array:
+    return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf

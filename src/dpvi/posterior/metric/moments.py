@@ -1,0 +1,118 @@
+"""How columns go together: second moments of the covariates, measured in rounds, each in the metric of the one before.
+
+Histograms give every column its own distribution, and rows with independent columns, X. A round whitens these,
+x̃ = B x, and asks for S = Σ x̃x̃ᵀ min(1, 1/|x̃|²) of the records. Were the rows right, S would be what they give
+themselves; what it is instead tells how columns go together:
+
+    S₀^(−½) S S₀^(−½) = I + E + noise,     S₀ the same sum over the rows, clipping included.
+
+E is shrunk where noise explains it (positive-part James-Stein), eigenvalues are kept away from zero, and every row is
+moved, x̃ ← (I + E)^½ x̃: then the rows have the measured moments. Where columns nearly depend on each other the first
+round finds the direction and the next one, in whose metric it is as large as any, measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from dpvi.core.requests import CovariateMoments
+
+_ROUNDS = (3 / 14, 3 / 14, 8 / 14)  # of the units: the first rounds find the metric of the last
+_NO_DIRECTION = 1e-6  # an eigenvalue of the correlations below which records cannot differ
+_SMALLEST = 0.02  # an eigenvalue of I + E: what is smaller a later round finds
+_CANDIDATES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)  # quantiles of |x̃|² to clip at
+
+
+def measured_rows(
+    rows: np.ndarray, num_records: float, noise_multiplier: float, units: int
+) -> Generator[CovariateMoments, np.ndarray, tuple[np.ndarray, float]]:
+    """Rows like ``rows`` with the moments that the records have, and how far a curvature computed from them may err.
+
+    Parameters
+    ----------
+    rows
+        Simulated covariates, (M, columns).
+    num_records
+        N or its estimate.
+    noise_multiplier, units
+        Of the plan's moments.
+
+    Returns
+    -------
+    The moved rows, and the largest eigenvalue that the noise of the last round may have: a relative error.
+    """
+    error = 1.0
+    for count in _split(units):
+        rows, error = yield from _round(rows, num_records, noise_multiplier / np.sqrt(count), count)
+    return rows, error
+
+
+def _split(units: int) -> list[int]:
+    if units < len(_ROUNDS):
+        return [units]
+    counts = [max(1, round(share * units)) for share in _ROUNDS[:-1]]
+    return [*counts, units - sum(counts)]
+
+
+def _round(
+    rows: np.ndarray, num_records: float, noise_scale: float, units: int
+) -> Generator[CovariateMoments, np.ndarray, tuple[np.ndarray, float]]:
+    whitener, back = _whitener(rows)
+    white = rows @ whitener.T
+    squares = np.sum(white**2, axis=1)
+    used = np.any(whitener != 0, axis=1)  # directions in which records can differ
+    size, noise = int(used.sum()), noise_scale / num_records
+    bound = _bound(squares, noise, size)
+    released = yield CovariateMoments(whitener / np.sqrt(bound), units)
+    weights = np.minimum(1, bound / np.maximum(squares, 1e-300))
+    expected = ((white * weights[:, None]).T @ white / len(rows))[np.ix_(used, used)]
+    root = power(expected, -0.5)
+    moments = _symmetric(released, len(whitener))[np.ix_(used, used)] * bound / num_records
+    off = root @ moments @ root - np.eye(size)  # E and its noise
+    noise *= bound * float(np.mean(np.diag(root))) ** 2
+    shrink = max(0.0, 1 - noise**2 * size * (size + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
+    edge = 1.4 * noise * np.sqrt(size)  # the largest eigenvalue of symmetric noise
+    values, vectors = np.linalg.eigh(np.eye(size) + shrink * off)
+    values = np.maximum(values, max(_SMALLEST, 0.3 * edge))
+    moved = white[:, used] @ ((vectors * np.sqrt(values)) @ vectors.T) @ back[:, used].T
+    return moved, min(edge, 1.0) * float(np.sqrt(shrink))
+
+
+def _whitener(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """B with E[Bx xᵀBᵀ] = I in the directions that rows have, zero in others, and its inverse there."""
+    second = rows.T @ rows / len(rows)
+    scale = np.sqrt(np.maximum(np.diag(second), 1e-12))
+    values, vectors = np.linalg.eigh(second / np.outer(scale, scale))
+    kept = values > _NO_DIRECTION * values.max()
+    roots = np.where(kept, np.sqrt(np.where(kept, values, 1.0)), np.inf)
+    whitener = (vectors / roots).T / scale
+    back = scale[:, None] * vectors * np.where(kept, roots, 0.0)
+    return whitener, back
+
+
+def _bound(squares: np.ndarray, noise: float, size: int) -> float:
+    """Where to clip |x̃|²: what is lost beside what noise costs. Half of what is lost is thought to be told by rows."""
+
+    def cost(bound: float) -> float:
+        lost = 1 - float(np.minimum(squares, bound).sum() / squares.sum())
+        return (0.5 * lost) ** 2 + size * (bound * noise) ** 2 / 4
+
+    return min(np.quantile(squares, _CANDIDATES).tolist(), key=cost)
+
+
+def _symmetric(released: np.ndarray, size: int) -> np.ndarray:
+    """The matrix whose upper triangle, √2 times off the diagonal, is ``released``."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = released
+    diagonal = np.diag(np.diag(matrix))
+    upper = (matrix - diagonal) / np.sqrt(2)
+    return diagonal + upper + upper.T
+
+
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+    """A power of a symmetric matrix; eigenvalues that rounding made zero or less count as tiny."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    values = np.maximum(values, 1e-10 * max(float(values.max()), 1e-300))
+    return (vectors * values**exponent) @ vectors.T

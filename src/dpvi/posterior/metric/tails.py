@@ -1,0 +1,91 @@
+"""How long scores can be: laws of |W g| that noisy counts allow, and how much clipping at 1 then takes away.
+
+Counts by length (:data:`~dpvi.core.requests.NORM_EDGES`, half octaves) are plain in the bulk and drowned by noise in
+the tail, where few records may carry much. So the tail is not read off but fitted, from the bin on beyond which an
+eighth of the records lies: counts fall by a factor r from bin to bin, which itself shrinks by a factor a,
+
+    c_i = c_0 rⁱ a^(i(i−1)/2),
+
+a power law for a = 1 (index α = −2 log₂ r), lighter tails for a < 1. Every (r, a) of a grid counts with its likelihood.
+Power laws down to α = 1 are allowed, which is heavier than the squares of t-distributed residuals with three degrees of
+freedom. Tails heavier than what a grid of laws and the noise can tell stay unseen: no private method sees one record.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dpvi.core.requests import NORM_EDGES
+
+_MIDDLES = np.concatenate([[NORM_EDGES[0] / 2], np.sqrt(NORM_EDGES[1:] * NORM_EDGES[:-1]), [1.2 * NORM_EDGES[-1]]])
+_RATIOS = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.9)
+_BENDS = (1.0, 0.85, 0.7, 0.5, 0.3, 0.1)
+_HEAVIEST = 0.7  # the ratio of a power law with α = 1
+_TAIL = 0.12  # the share of records whose lengths the fit describes
+_BINS = 60  # from the first of the tail, seen or not
+_SEEN = 12  # of these, those that are compared with counts
+_MISFIT = 0.1  # relative: no tail has exactly this form
+_FEWEST = 0.3  # a bin with fewer expected records has none
+_IMPROBABLE = 1e-3
+
+
+class LengthLaw(NamedTuple):
+    """A law of |W g| that may be, and how likely it is beside others."""
+
+    probability: float
+    lengths: np.ndarray
+    shares: np.ndarray  # of the records, summing to one
+
+    def scaled(self, factor: float) -> LengthLaw:
+        """In a metric that is ``factor`` times as large."""
+        return self._replace(lengths=self.lengths * factor)
+
+
+def simulated_law(lengths: np.ndarray, shares: np.ndarray) -> list[LengthLaw]:
+    """The one law of simulated records."""
+    return [LengthLaw(1.0, lengths, shares)]
+
+
+def counted_laws(counts: np.ndarray, noise_scale: float) -> list[LengthLaw]:
+    """The laws that noisy ``counts`` with noise of standard deviation ``noise_scale`` allow."""
+    visible = np.where(counts > noise_scale, counts, 0.0)
+    first = len(counts) - 1 - int(np.argmax(np.cumsum(visible[::-1]) > _TAIL * max(visible.sum(), 1.0)))
+    bins = np.arange(_BINS)
+    lengths = np.concatenate([_MIDDLES[:first], _MIDDLES[first] * 2.0 ** (bins / 2)])
+    seen = counts[first : first + _SEEN]
+    known = np.maximum(seen, 0.0)
+    variance = noise_scale**2 + known + (_MISFIT * known) ** 2
+    found = []
+    for ratio in _RATIOS:
+        for bend in _BENDS:
+            if ratio > _HEAVIEST and bend > _BENDS[2]:
+                continue
+            shape = np.exp(np.minimum(bins * np.log(ratio) + bins * (bins - 1) / 2 * np.log(bend), 50.0))
+            part = shape[: len(seen)]
+            height = max(float((part / variance) @ seen / ((part / variance) @ part)), 0.0)
+            fit = -0.5 * float(np.sum((seen - height * part) ** 2 / variance))
+            tail = np.where(height * shape < _FEWEST, 0.0, height * shape)
+            found.append((fit, np.concatenate([visible[:first], tail])))
+    best = max(fit for fit, _ in found)
+    likely = [(np.exp(fit - best), masses) for fit, masses in found]
+    total = sum(weight for weight, _ in likely)
+    return [
+        LengthLaw(weight / total, lengths, masses / max(float(masses.sum()), 1e-9))
+        for weight, masses in likely
+        if weight > _IMPROBABLE * total
+    ]
+
+
+def excess(laws: list[LengthLaw]) -> float:
+    """Root mean square, over laws, of E(|W g| − 1)₊: what clipping takes from a record on average."""
+    lost = [law.probability * float(law.shares @ np.maximum(law.lengths - 1, 0.0)) ** 2 for law in laws]
+    return float(np.sqrt(sum(lost) / sum(law.probability for law in laws)))
+
+
+def mean(laws: list[LengthLaw], function: object) -> float:
+    """The expectation of ``function(|W g|)`` over records and laws."""
+    assert callable(function)
+    total = sum(law.probability * float(law.shares @ function(law.lengths)) for law in laws)
+    return total / sum(law.probability for law in laws)
