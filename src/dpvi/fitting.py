@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -26,7 +25,6 @@ from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.base import describe
 from dpvi.measuring import Answers, Contributions, measure, measured_trace
-from dpvi.measuring.run import Strategy
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, streams
 from dpvi.models.base import Model
@@ -34,6 +32,7 @@ from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.generative import covariates_of
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.posterior.metric import make_strategy
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
 from dpvi.preparation import prepare
@@ -194,11 +193,6 @@ def fit_measuring(
     done = run_within_memory(_SMALLER, measure, answers, make_strategy(scores, histograms), bar)
     trace = measured_trace(done, algorithm.family, _location(model, None), model.dimension)
     return trace._replace(histograms=histograms)
-
-
-def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy:
-    """What asks, from what is released; it sees no record."""
-    return importlib.import_module("dpvi.posterior.metric").make_strategy(scores, histograms)
 
 
 def tried_contributions(scores: ScoreModel) -> Contributions:

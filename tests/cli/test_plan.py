@@ -57,9 +57,22 @@ def test_substitution_and_given_noise(capsys):
     assert "noise multiplier 6\n" in output
 
 
+def test_without_steps_a_plan_measures(capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    assert main(["plan", "--epsilon", "1", "--delta", "1e-6", "--output", str(path)]) == 0
+    made = capsys.readouterr().out
+    assert "sum over all records" in made
+    assert [f"release            {name}" in made for name in ("gradients", "histograms", "norms")] == [True] * 3
+    assert main(["plan", "--verify", str(path)]) == 0
+    assert main(["plan", "--epsilon", "1", "--delta", "1e-6", "--num-records", "90"]) == 0
+    assert "histograms" not in capsys.readouterr().out.partition("(ε = 1")[2].partition("(ε = 1")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--epsilon", "1", "--delta", "1e-6", "--num-steps", "9"], "also needs --sampling-rate, --clip-norm"),
+        (["--noise-multiplier", "1", "--delta", "1e-6"], "noise_multiplier is a setting of steps"),
         (["--epsilon", "-1", *SETTINGS], "epsilon must be finite and greater than 0"),
         (["--epsilon", "nan", *SETTINGS], "epsilon must"),
         ([*SETTINGS], "exactly one of epsilon"),

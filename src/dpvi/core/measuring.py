@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dpvi.core import validation
 from dpvi.core.columns import Column, Constant
 
-_SHARES = ("covariate_share", "moment_share", "norm_share")
-_UNITS = ("moment_units", "norm_units", "score_units")
+_SHARES = ("covariate_share", "moment_share", "curvature_share", "norm_share")
+_UNITS = ("moment_units", "curvature_units", "norm_units", "score_units")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Measuring:
     moment_share, moment_units
         Of second moments of covariates. Where fewer than two columns vary there is nothing to ask, and the scores get
         the share.
+    curvature_share, curvature_units
+        Of the curvature of the log likelihood at the answer.
     norm_share, norm_units
         Of counts of records by the length of their scores.
     score_units
@@ -35,13 +37,15 @@ class Measuring:
     Examples
     --------
     >>> round(Measuring().score_share, 2)
-    0.77
+    0.7
     """
 
     covariate_share: float = 0.05
-    moment_share: float = 0.14
-    norm_share: float = 0.04
+    moment_share: float = 0.08
+    curvature_share: float = 0.12
+    norm_share: float = 0.05
     moment_units: int = 14
+    curvature_units: int = 12
     norm_units: int = 4
     score_units: int = 64
 
@@ -58,7 +62,7 @@ class Measuring:
     @property
     def score_share(self) -> float:
         """What is left to the scores where every other kind is released."""
-        return 1 - self.covariate_share - self.moment_share - self.norm_share
+        return 1 - sum(getattr(self, name) for name in _SHARES)
 
 
 def has_moments(columns: Iterable[Column] | None) -> bool:

@@ -27,6 +27,7 @@ _READABLE = (1, FORMAT_VERSION)  # format 1 knew no clipping but by one norm
 GRADIENTS = "gradients"
 HISTOGRAMS = "histograms"
 MOMENTS = "moments"
+CURVATURE = "curvature"
 NORMS = "norms"
 
 
@@ -151,10 +152,10 @@ class Plan:
             raise ValueError(
                 "A plan with measuring= needs the number of records: public (num_records=) or paid for (covariates=)."
             )
-        expected = {GRADIENTS: measuring.score_units, NORMS: measuring.norm_units}
+        expected = {GRADIENTS: measuring.score_units, CURVATURE: measuring.curvature_units, NORMS: measuring.norm_units}
         if has_moments(self.covariates):
             expected[MOMENTS] = measuring.moment_units
-        for name in (GRADIENTS, NORMS, MOMENTS):
+        for name in (GRADIENTS, CURVATURE, NORMS, MOMENTS):
             if (name in names) != (name in expected):
                 raise ValueError(f"A plan with measuring= has releases named {sorted(expected)}, got {names}.")
             if name in expected and not _is_whole(self.release(name), expected[name]):

@@ -26,6 +26,17 @@ class CovariateMoments(NamedTuple):
     units: int
 
 
+class Curvature(NamedTuple):
+    """Σ over records of v(W h Wᵀ) min(1, 1/‖W h Wᵀ‖), h = −∇²log p of a record at ``query``, ‖·‖ Frobenius's norm.
+
+    v is the upper triangle as in :class:`CovariateMoments`.
+    """
+
+    query: np.ndarray  # (d,)
+    metric: np.ndarray  # W, (d, d)
+    units: int
+
+
 class ScoreNorms(NamedTuple):
     """How many records have a score g at ``query`` with |W g| in each of the bins of :data:`NORM_EDGES`."""
 
@@ -42,7 +53,7 @@ class Scores(NamedTuple):
     units: int
 
 
-Request = CovariateMoments | ScoreNorms | Scores
+Request = CovariateMoments | Curvature | ScoreNorms | Scores
 
 
 class Answered(NamedTuple):

@@ -13,13 +13,13 @@ import numpy as np
 
 from dpvi.core import validation
 from dpvi.core.compiling import plain_fusions
-from dpvi.core.plan import GRADIENTS, MOMENTS, NORMS, Plan
-from dpvi.core.requests import Answered, CovariateMoments, Request, ScoreNorms, Scores
+from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
+from dpvi.core.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
 from dpvi.measuring.contributions import CLIP_NORM, Contributions
 from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy, noisy_counts
 from dpvi.mechanism.rng import measuring_stream, step_normals
 
-RELEASES: dict[type, str] = {CovariateMoments: MOMENTS, ScoreNorms: NORMS, Scores: GRADIENTS}
+RELEASES: dict[type, str] = {CovariateMoments: MOMENTS, Curvature: CURVATURE, ScoreNorms: NORMS, Scores: GRADIENTS}
 _FEWEST_NORMALS = 64
 
 
@@ -91,7 +91,7 @@ class Answers:
         """``request`` with plain arrays, or a sentence that says why it is not answered."""
         if not isinstance(request, Request):
             raise TypeError(
-                f"A strategy asks for CovariateMoments, ScoreNorms or Scores, got {type(request).__name__}."
+                f"A strategy asks for CovariateMoments, Curvature, ScoreNorms or Scores, got {type(request).__name__}."
             )
         kind = type(request)
         if kind not in self._releases:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.compiling import compiled_apart
-from dpvi.core.requests import NORM_EDGES, CovariateMoments, Request, ScoreNorms, Scores
+from dpvi.core.requests import NORM_EDGES, CovariateMoments, Curvature, Request, ScoreNorms, Scores
 from dpvi.data.records import filled_up
 from dpvi.measuring.trial import check_apart
 from dpvi.mechanism.bounded_sum import bounded_sum
@@ -50,7 +50,12 @@ class Contributions:
 
     @property
     def _rules(self) -> dict[type, Callable[..., jax.Array]]:
-        return {CovariateMoments: self._moments, ScoreNorms: self._norms, Scores: self._scores}
+        return {
+            CovariateMoments: self._moments,
+            Curvature: self._curvature,
+            ScoreNorms: self._norms,
+            Scores: self._scores,
+        }
 
     @cached_property
     def columns(self) -> int:
@@ -60,7 +65,7 @@ class Contributions:
     def release_size(self, request: Request) -> int:
         """How many numbers answer ``request``."""
         match request:
-            case CovariateMoments():
+            case CovariateMoments() | Curvature():
                 return len(request.metric) * (len(request.metric) + 1) // 2
             case ScoreNorms():
                 return len(NORM_EDGES) + 1
@@ -131,16 +136,23 @@ class Contributions:
     def _moments(self, batch: Any, included: jax.Array, metric: jax.Array) -> jax.Array:
         leaves = [jnp.reshape(leaf, (len(included), -1)) for leaf in covariates_of(self.model, batch)]
         rows = exact_product(jnp.concatenate([leaf.astype(jnp.float64) for leaf in leaves], axis=1), metric)
-        first, second = np.triu_indices(metric.shape[0])
-        scale = jnp.asarray(np.where(first == second, 1.0, math.sqrt(2.0)))
+        first, second, scale = _triangle(metric.shape[0])
         return bounded_sum(scale * rows[:, first] * rows[:, second], included, CLIP_NORM).total
+
+    def _curvature(self, batch: Any, included: jax.Array, query: jax.Array, metric: jax.Array) -> jax.Array:
+        size = metric.shape[0]
+        hessians = jax.vmap(jax.hessian(self.model.log_likelihood), (None, 0))(query, jax.tree.map(_in_float64, batch))
+        half = exact_product(-hessians.reshape(-1, size), metric).reshape(-1, size, size)
+        whole = exact_product(jnp.swapaxes(half, 1, 2).reshape(-1, size), metric).reshape(-1, size, size)
+        first, second, scale = _triangle(size)
+        return bounded_sum(scale * whole[:, first, second], included, CLIP_NORM).total
 
     def _norms(self, batch: Any, included: jax.Array, query: jax.Array, metric: jax.Array) -> jax.Array:
         vectors = self._vectors(batch, query, metric)
         present = included & jnp.all(jnp.isfinite(vectors), axis=1)
         lengths = jnp.sqrt(jnp.sum(jnp.square(vectors), axis=1))
         bins = jnp.searchsorted(jnp.asarray(NORM_EDGES), lengths, side="right")
-        counted = present[:, None] & (bins[:, None] == jnp.arange(len(NORM_EDGES) + 1)[None])
+        counted = present[:, None] & (bins[:, None] == jnp.arange(len(NORM_EDGES) + 1, dtype=bins.dtype)[None])
         return jnp.sum(counted, axis=0, dtype=jnp.int64)
 
     def _scores(self, batch: Any, included: jax.Array, query: jax.Array, metric: jax.Array) -> jax.Array:
@@ -161,6 +173,12 @@ def parts(blocks: Iterable[Any], slots: int) -> Iterator[tuple[Any, np.ndarray]]
             part = [leaf[start : start + slots] for leaf in leaves]
             included = np.arange(slots) < len(part[0])
             yield jax.tree.unflatten(tree, [filled_up(leaf, slots) for leaf in part]), included
+
+
+def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, jax.Array]:
+    """Rows and columns of an upper triangle, and √2 off its diagonal: a vector as long as the symmetric matrix."""
+    first, second = np.triu_indices(size)
+    return first, second, jnp.asarray(np.where(first == second, 1.0, math.sqrt(2.0)))
 
 
 def _adding(rule: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -11,14 +11,14 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from dpvi.core.measurements import measurements_of
-from dpvi.core.requests import Answered, CovariateMoments, Request, ScoreNorms, Scores
+from dpvi.core.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
 from dpvi.core.trace import BlockSums, Trace
 from dpvi.families.base import Family
 from dpvi.measuring.answers import Answers
 from dpvi.train.hosts import from_first, ready_together, several
 
 Strategy = Generator[Request, np.ndarray, None]
-_KINDS = (CovariateMoments, ScoreNorms, Scores)
+_KINDS = (CovariateMoments, Curvature, ScoreNorms, Scores)
 
 
 def measure(answers: Answers, strategy: Strategy, bar: tqdm | None = None) -> list[Answered]:
@@ -91,4 +91,5 @@ def _from_first(asked: Any) -> Request | None:
     if _KINDS[kind] is CovariateMoments:
         return CovariateMoments(metric, units)
     query = from_first(np.asarray(getattr(asked, "query", np.zeros(size))))
-    return Scores(query, metric, units) if _KINDS[kind] is Scores else ScoreNorms(query, metric, units)
+    at_a_point: Any = _KINDS[kind]
+    return at_a_point(query, metric, units)

@@ -9,7 +9,7 @@ from typing import Any
 from dpvi.core import validation
 from dpvi.core.columns import Column, checked_columns, counted
 from dpvi.core.measuring import Measuring, has_moments
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, GaussianRelease
+from dpvi.core.plan import CURVATURE, GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, GaussianRelease
 from dpvi.privacy.gaussian import gaussian_signal, limit_noise_multiplier, limit_signal, sensitivity
 
 _TOGETHER = (
@@ -74,6 +74,7 @@ def measuring_releases(
         releases.append(histograms(columns, math.sqrt(measuring.covariate_share * left), adjacency))
     if has_moments(columns):
         releases.append(of(MOMENTS, measuring.moment_share, measuring.moment_units))
+    releases.append(of(CURVATURE, measuring.curvature_share, measuring.curvature_units))
     return (*releases, of(NORMS, measuring.norm_share, measuring.norm_units))
 
 

@@ -16,7 +16,7 @@ from scipy.special import bdtrc
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
-from dpvi.core.plan import GRADIENTS, MOMENTS, NORMS, Plan
+from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
 from dpvi.core.trace import Segments, Trace
 from dpvi.data.sharding import Records
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, normals_drawn
@@ -317,4 +317,4 @@ def units_of(plan: Plan) -> int:
     """How far the bar of a run goes: its steps, or all units that a run may ask for."""
     if plan.measuring is None:
         return plan.num_steps
-    return sum(release.count for release in plan.releases if release.name in (GRADIENTS, MOMENTS, NORMS))
+    return sum(release.count for release in plan.releases if release.name in (GRADIENTS, MOMENTS, CURVATURE, NORMS))

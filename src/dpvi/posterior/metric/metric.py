@@ -23,6 +23,7 @@ from dpvi.posterior.metric.tails import LengthLaw, excess, mean, simulated_law
 
 _LONGEST = 0.99  # the quantile of lengths beyond which a score is long
 _EVENLY = 0.05  # of G: long scores of records need not point where simulated ones do
+_LEAST = 0.1  # the same, where it shortens directions
 _SLACK = 0.05
 _NARROWEST, _WIDEST, _CANDIDATES = 0.3, 40.0, 40  # of C/√d
 
@@ -39,27 +40,49 @@ class Whitened(NamedTuple):
         return simulated_law(self.lengths, self.weights)
 
 
-def whitened(
-    scores: np.ndarray, weights: np.ndarray, prior_precision: np.ndarray, num_records: float, signal: float
-) -> Whitened:
-    """V, n and G from ``scores`` (M, d) of simulated records with ``weights`` (M,); ``signal`` is μ of all scores."""
-    dimension = scores.shape[1]
-    information = (scores * weights[:, None]).T @ scores
-    ridge = prior_precision * (1 / num_records + dimension / (num_records * signal) ** 2)
+def whitened(scores: np.ndarray, weights: np.ndarray, information: np.ndarray, ridge: np.ndarray, bounded: bool) -> Whitened:
+    """V, n and G.
+
+    Parameters
+    ----------
+    scores, weights
+        Of simulated records, (M, d) and (M,).
+    information
+        F of one record, simulated or measured.
+    ridge
+        Added to it; see :func:`prior_ridge`.
+    bounded
+        Whether responses have a finite support. Where they do not, scores may be longer than any simulation shows, in
+        the directions where simulated ones are long already, and these directions are shortened, V ← (d G)⁻¹ V: heavy
+        tails then cost width where they are, and not everywhere.
+    """
     matrix = power(information + ridge, -0.5)
+    if not bounded:
+        white = scores @ matrix.T
+        long = long_directions(white, np.linalg.norm(white, axis=1), weights, evenly=_LEAST)
+        matrix = power(len(matrix) * long, -1.0) @ matrix
+        size = np.sqrt(len(matrix) / np.trace(matrix @ information @ matrix.T))
+        matrix = size * matrix
     white = scores @ matrix.T
     lengths = np.linalg.norm(white, axis=1)
     return Whitened(matrix, lengths, weights, long_directions(white, lengths, weights))
 
 
-def long_directions(white: np.ndarray, lengths: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def prior_ridge(prior_precision: np.ndarray, num_records: float, signal: float) -> np.ndarray:
+    """P (1/N + d/(Nμ)²), with μ the signal of all scores: what noise drowns below the prior need not be stretched."""
+    return prior_precision * (1 / num_records + len(prior_precision) / (num_records * signal) ** 2)
+
+
+def long_directions(
+    white: np.ndarray, lengths: np.ndarray, weights: np.ndarray, evenly: float = _EVENLY
+) -> np.ndarray:
     """G: where long scores point, E[(n − q)₊ u uᵀ] / E(n − q)₊ with u = V g / n, and a little in all directions."""
     dimension = white.shape[1]
     over = weights * np.maximum(lengths - np.quantile(lengths, _LONGEST), 0.0) + 1e-300
     units = white / np.maximum(lengths, 1e-300)[:, None]
     second = (units * over[:, None]).T @ units
     even = np.eye(dimension) / dimension
-    return (1 - _EVENLY) * second / max(float(np.trace(second)), 1e-300) + _EVENLY * even
+    return (1 - evenly) * second / max(float(np.trace(second)), 1e-300) + evenly * even
 
 
 def clip_norm(laws: list[LengthLaw], directions: np.ndarray, num_records: float, signal: float) -> float:

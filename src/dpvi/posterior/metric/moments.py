@@ -69,7 +69,7 @@ def _round(
     weights = np.minimum(1, bound / np.maximum(squares, 1e-300))
     expected = ((white * weights[:, None]).T @ white / len(rows))[np.ix_(used, used)]
     root = power(expected, -0.5)
-    moments = _symmetric(released, len(whitener))[np.ix_(used, used)] * bound / num_records
+    moments = symmetric(released, len(whitener))[np.ix_(used, used)] * bound / num_records
     off = root @ moments @ root - np.eye(size)  # E and its noise
     noise *= bound * float(np.mean(np.diag(root))) ** 2
     shrink = max(0.0, 1 - noise**2 * size * (size + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
@@ -102,7 +102,7 @@ def _bound(squares: np.ndarray, noise: float, size: int) -> float:
     return min(np.quantile(squares, _CANDIDATES).tolist(), key=cost)
 
 
-def _symmetric(released: np.ndarray, size: int) -> np.ndarray:
+def symmetric(released: np.ndarray, size: int) -> np.ndarray:
     """The matrix whose upper triangle, √2 times off the diagonal, is ``released``."""
     matrix = np.zeros((size, size))
     matrix[np.triu_indices(size)] = released

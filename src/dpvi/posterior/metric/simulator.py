@@ -20,16 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.models.generative import simulate_records, with_covariates
+from dpvi.posterior.metric.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel
 
 _RIDGE = 1e-10
-
-
-class Blocks(NamedTuple):
-    """Where scores were measured; arrays with a leading axis of blocks. A block with a metric of zero says nothing."""
-
-    query: Any  # (J, d)
-    metric: Any  # (J, d, d)
 
 
 class Expected(NamedTuple):

@@ -2,12 +2,12 @@
 
 1. Histograms came first: the number of records, and rows of independent columns.
 2. Second moments of the covariates in rounds: rows that go together as the records' columns do.
-3. Six blocks of scores, each twice as long as the one before, in the metric of the best answer so far. The first three
-   find the way. They are measured far from the answer, where what a sum of scores says rests on the model's global
-   shape, which misfit bends; so they choose points and nothing else.
-4. Before the fourth, counts of records by the length of their scores, unless the response is bounded: tails are seen and
-   not assumed.
-5. The last three, with nine tenths of the scores' budget, are the answer.
+3. Six blocks of scores, each twice as long as the one before, at the best answer so far. The first three find the way:
+   they are measured far from the answer, where what a sum of scores says rests on the model's global shape, which misfit
+   bends. So they choose points and nothing else.
+4. Before the third, the curvature there; before the fourth, counts of records by the length of their scores, and the
+   curvature again, in the metric of the first. Tails and curvature are seen and not assumed.
+5. The last three blocks, with nine tenths of the scores' budget, are the answer.
 """
 
 from __future__ import annotations
@@ -18,64 +18,128 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dpvi.core.plan import GRADIENTS, MOMENTS, NORMS, Plan
+from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
 from dpvi.core.requests import Answered, Request, ScoreNorms, Scores
 from dpvi.models.covariate_law import draw_columns
 from dpvi.models.covariates import as_leaves
 from dpvi.models.generative import covariate_leaves, prior_center
-from dpvi.posterior.metric.answer import Answer, Measured, solve
-from dpvi.posterior.metric.metric import Whitened, clip_norm, whitened
+from dpvi.posterior.metric.answer import Answer, answer
+from dpvi.posterior.metric.blocks import Blocks, Measured
+from dpvi.posterior.metric.curvature import (
+    MeasuredCurvature,
+    assumed_curvature,
+    curvature_request,
+    measured_curvature,
+)
+from dpvi.posterior.metric.metric import Whitened, clip_norm, prior_ridge, whitened
 from dpvi.posterior.metric.moments import measured_rows
-from dpvi.posterior.metric.simulator import Blocks, Simulator
-from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess
+from dpvi.posterior.metric.search import search
+from dpvi.posterior.metric.simulator import Simulator
+from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope
 from dpvi.posterior.score.blocks import simulation_seed
 from dpvi.posterior.score.model import ScoreModel
 
 Strategy = Generator[Request, np.ndarray, Answer]
-_GROWTH, _NUM_BLOCKS, _COUNTING = 2, 6, 3  # blocks from number _COUNTING on are the answer
+_GROWTH, _NUM_BLOCKS = 2, 6
+_FIRST_LOOK, _COUNTING = 2, 3  # the block before which curvature is first measured; the first that counts
 _KEPT = _NUM_BLOCKS - _COUNTING
-_ROWS = 8000  # simulated, for responses that are drawn or enumerated
+_ROWS = 8000  # simulated
 _UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
+_UNIT = 2.0  # counts of lengths are in units of twice the median of simulated ones
+_SEARCHING = 0.15  # the same on the way, where a law of covariates has the measured moments
 
 
 class Known(NamedTuple):
-    """Who was measured: the number of records, and simulated ones."""
+    """What is known of the records besides blocks of scores."""
 
     simulator: Simulator
     variance_of_size: float
-    error: float  # relative, of a curvature
-
-
-def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy:
-    """The questions of a run for ``scores``; what it returns is the answer."""
-    known = yield from _known(scores, histograms)
-    model, plan = scores.model, scores.plan
-    z = np.asarray(prior_center(model, scores.key(0)), np.float64)
-    blocks: list[_Block] = []
-    lengths: list[LengthLaw] | None = None
-    answer: Answer | None = None
-    for number, units in enumerate(block_units(plan)):
-        ahead = signal_of(plan, sum(block_units(plan)[number:]))
-        white = _whitened(known, z, plan)
-        clip = clip_norm(lengths or white.laws(), white.directions, known.simulator.num_records, ahead)
-        if number == _COUNTING and not scores.enumerates:
-            request = ScoreNorms(z, white.matrix / clip, plan.release(NORMS).count)
-            counts = yield request
-            lengths = _lengths(request, counts, plan, clip)
-            clip = clip_norm(lengths, white.directions, known.simulator.num_records, ahead)
-        request = Scores(z, white.matrix / clip, units)
-        released = yield request
-        blocks.append(_Block(request, released, _doubt(white, lengths, clip, known.simulator.num_records)))
-        answer = solve(known.simulator, measured(plan, blocks[-_KEPT:]), known.variance_of_size, z, known.error)
-        z = np.where(np.all(np.isfinite(answer.mean)), answer.mean, z)
-    assert answer is not None
-    return answer
+    error: float  # relative, of the model's own curvature
 
 
 class _Block(NamedTuple):
     request: Scores
     released: np.ndarray
-    doubt: np.ndarray
+    doubt: np.ndarray  # R² G
+    kept: float  # κ
+
+
+def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy:
+    """The questions of a run for ``scores``; what it returns is the answer."""
+    known = yield from _known(scores, histograms)
+    plan, size = scores.plan, known.simulator.num_records
+    z = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
+    blocks: list[_Block] = []
+    curvature: MeasuredCurvature | None = None
+    lengths: list[LengthLaw] | None = None
+    found: Answer | None = None
+    for number, units in enumerate(block_units(plan)):
+        white, own = _whitened(scores, known, z, curvature)
+        if number in (_FIRST_LOOK, _COUNTING):
+            if number == _COUNTING:
+                lengths = yield from _counted(white, z, plan)
+            before = curvature or own
+            curvature = yield from _looked(before._replace(whitener=white.matrix), lengths or white.laws(), z, known, plan, number)
+            changed, _ = _whitened(scores, known, z, curvature)
+            if lengths is not None:
+                lengths = [law.scaled(_ratio(changed, white, curvature)) for law in lengths]
+            white = changed
+        laws = lengths or white.laws()
+        clip = clip_norm(laws, white.directions, size, signal_of(plan, sum(block_units(plan)[number:])))
+        request = Scores(z, white.matrix / clip, units)
+        released = yield request
+        laws = [law.scaled(1 / clip) for law in laws]
+        doubt = (size * excess(laws)) ** 2 * white.directions
+        blocks.append(_Block(request, released, doubt, kept_slope(laws, len(z))))
+        if curvature is None:
+            z = search(known.simulator, measured(plan, blocks[-_KEPT:]), z, float(np.hypot(_SEARCHING, known.error)))
+            continue
+        counting = blocks[max(_FIRST_LOOK if number < _COUNTING else _COUNTING, 0) :]
+        kept = np.array([block.kept for block in counting] + [1.0] * (_KEPT - len(counting)))
+        found = answer(known.simulator, measured(plan, counting), curvature, kept, known.variance_of_size, 0.0)
+        z = found.mean
+    assert found is not None
+    return found
+
+
+def _counted(white: Whitened, z: np.ndarray, plan: Plan) -> Generator[Request, np.ndarray, list[LengthLaw]]:
+    """Laws of whitened lengths that counts allow."""
+    release, unit = plan.release(NORMS), float(np.median(white.lengths)) * _UNIT
+    counts = yield ScoreNorms(z, white.matrix / unit, release.count)
+    laws = counted_laws(counts, release.noise_multiplier / np.sqrt(release.count))
+    return [law.scaled(unit) for law in laws]
+
+
+def _looked(
+    expected: MeasuredCurvature, laws: list[LengthLaw], z: np.ndarray, known: Known, plan: Plan, number: int
+) -> Generator[Request, np.ndarray, MeasuredCurvature]:
+    """The curvature at z; the first look takes a third of the units."""
+    release, size = plan.release(CURVATURE), known.simulator.num_records
+    first = max(1, release.count // 3)
+    units = first if number == _FIRST_LOOK else release.count - first
+    noise = release.noise_multiplier / np.sqrt(units) / size
+    request, bound = curvature_request(z, expected.whitener, laws, noise, units)
+    released = yield request
+    return measured_curvature(released, expected, bound, laws, noise, size)
+
+
+def _whitened(
+    scores: ScoreModel, known: Known, z: np.ndarray, curvature: MeasuredCurvature | None
+) -> tuple[Whitened, MeasuredCurvature]:
+    """The metric at z, and the curvature that the model expects there."""
+    simulated, weights = known.simulator.scores(z)
+    size, plan = known.simulator.num_records, scores.plan
+    information = (simulated * weights[:, None]).T @ simulated
+    ridge = prior_ridge(known.simulator.prior_precision(z), size, signal_of(plan, plan.num_steps))
+    used = information if curvature is None else curvature.matrix / size
+    white = whitened(simulated, weights, used, ridge, scores.enumerates)
+    return white, assumed_curvature(information, white.matrix, size)
+
+
+def _ratio(after: Whitened, before: Whitened, curvature: MeasuredCurvature) -> float:
+    """How much longer scores are in one metric than in another, by the curvature."""
+    sizes = [float(np.trace(white.matrix @ curvature.matrix @ white.matrix.T)) for white in (after, before)]
+    return float(np.sqrt(sizes[0] / sizes[1]))
 
 
 def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequence[Answered]) -> Answer:
@@ -109,14 +173,15 @@ def signal_of(plan: Plan, units: int) -> float:
 def measured(plan: Plan, blocks: Sequence[_Block]) -> Measured:
     """Blocks as arrays, filled up with blocks that say nothing, so that one compiled program serves every stage."""
     dimension = len(blocks[0].request.query)
-    empty = _Block(Scores(blocks[0].request.query, np.zeros((dimension, dimension)), 0), np.zeros(dimension), 0.0)  # type: ignore[arg-type]
+    nothing = np.zeros((dimension, dimension))
+    empty = _Block(Scores(blocks[0].request.query, nothing, 0), np.zeros(dimension), nothing, 1.0)
     filled = [*blocks, *[empty] * (_KEPT - len(blocks))]
     noise = [1 / signal_of(plan, block.request.units) if block.request.units else 1.0 for block in filled]
     return Measured(
         Blocks(np.stack([b.request.query for b in filled]), np.stack([b.request.metric for b in filled])),
         np.stack([b.released for b in filled]),
         np.array(noise),
-        np.stack([b.doubt * np.ones((dimension, dimension)) for b in filled]),
+        np.stack([b.doubt for b in filled]),
     )
 
 
@@ -140,20 +205,3 @@ def _known(scores: ScoreModel, histograms: np.ndarray | None) -> Generator[Reque
                     rows, error = yield from measured_rows(rows, size, moments.noise_multiplier, moments.count)
                 leaves = as_leaves(scores.model, rows)
     return Known(Simulator(scores, leaves, size, seed), variance, error)
-
-
-def _whitened(known: Known, z: np.ndarray, plan: Plan) -> Whitened:
-    found, weights = known.simulator.scores(z)
-    signal = signal_of(plan, plan.num_steps)
-    return whitened(found, weights, known.simulator.prior_precision(z), known.simulator.num_records, signal)
-
-
-def _lengths(request: ScoreNorms, counts: np.ndarray, plan: Plan, clip: float) -> list[LengthLaw]:
-    noise = plan.release(NORMS).noise_multiplier / np.sqrt(request.units)
-    return [law.scaled(clip) for law in counted_laws(counts, noise)]
-
-
-def _doubt(white: Whitened, lengths: list[LengthLaw] | None, clip: float, num_records: float) -> np.ndarray:
-    """R² G in units of the clip norm."""
-    lost = num_records * excess([law.scaled(1 / clip) for law in lengths or white.laws()])
-    return lost**2 * white.directions

@@ -89,3 +89,8 @@ def mean(laws: list[LengthLaw], function: object) -> float:
     assert callable(function)
     total = sum(law.probability * float(law.shares @ function(law.lengths)) for law in laws)
     return total / sum(law.probability for law in laws)
+
+
+def kept_slope(laws: list[LengthLaw], dimension: int) -> float:
+    """How much of a shift of scores clipping at 1 leaves: all where n ≤ 1, and (1 − 1/d)/n of it where it is longer."""
+    return mean(laws, lambda n: np.where(n > 1, (1 - 1 / dimension) / np.maximum(n, 1.0), 1.0))
