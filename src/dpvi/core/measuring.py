@@ -37,13 +37,13 @@ class Measuring:
     Examples
     --------
     >>> round(Measuring().score_share, 2)
-    0.7
+    0.65
     """
 
     covariate_share: float = 0.05
-    moment_share: float = 0.08
+    moment_share: float = 0.06
     curvature_share: float = 0.12
-    norm_share: float = 0.05
+    norm_share: float = 0.12
     moment_units: int = 14
     curvature_units: int = 12
     norm_units: int = 4

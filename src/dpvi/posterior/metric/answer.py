@@ -3,10 +3,10 @@
 The answer without privacy, θ, maximises log p(θ) + Σ log p(x_i | θ). So the scores of the records at θ add up to
 −∇log p(θ), those at a point q nearby to H (θ − q) − ∇log p(θ), and block j, measured at q_j in metric W_j, is
 
-    b_j = κ_j W_j (H (θ − q_j) − ∇log p(θ)) + o_j + error
+    b_j = κ_j W_j (H (θ − q_j) − ∇log p(θ)) + error
 
-with H the measured curvature. What clipping does is κ_j, the share of a shift that it leaves, and a sum o_j that the
-model expects at q_j itself. The error has the noise of block j, and what is doubted:
+with H the measured curvature, as the model says that it changes on the way from q_j to θ, and κ_j the share of a shift that clipping leaves. The error has the noise of block j, and
+what is doubted:
 
     R_j² G_j                             what clipping bent beyond the model: all it may have taken, where long scores point
     (N η |V⁻ᵀ(θ − q_j)|)² κ_j² I / C²    the noise η in an entry of the curvature
@@ -31,7 +31,7 @@ import scipy.linalg
 import scipy.stats
 
 from dpvi.posterior.metric.blocks import Measured
-from dpvi.posterior.metric.curvature import MeasuredCurvature
+from dpvi.posterior.metric.curvature import MeasuredCurvature, elsewhere
 from dpvi.posterior.metric.simulator import Simulator
 
 _CONTRADICTION = 0.9  # blocks that differ by more than this quantile of what they may contradict each other
@@ -55,7 +55,6 @@ def answer(
     curvature: MeasuredCurvature,
     kept: np.ndarray,
     variance_of_size: float,
-    error: float,
 ) -> Answer:
     """The answer near the last query point.
 
@@ -71,8 +70,6 @@ def answer(
         κ_j.
     variance_of_size
         Of the number of records, where it is an estimate.
-    error
-        The relative error of the model's own curvature, from the covariates' law.
     """
     query, metric = measured.blocks
     present = np.any(metric != 0, axis=(1, 2))
@@ -80,26 +77,22 @@ def answer(
     size, dimension = simulator.num_records, len(last)
     found = simulator.expected(last, last, measured.blocks)
     precision, gradient = found.prior_precision, found.prior_gradient
-    matrix = curvature.matrix
-    slopes = kept[:, None, None] * (metric @ (matrix + precision))
-    # the model's own mean at each point, less what its slope says of it: what clipping alone gives
-    own = np.einsum("jab,jb->ja", found.jacobian, last - query)
-    offset = found.mean - own
-    constant = kept[:, None] * (metric @ (precision @ last + gradient))  # of ∇log p(θ) ≈ gradient − P (θ − last)
-    target = measured.released - offset + constant + np.einsum("jab,jb->ja", kept[:, None, None] * (metric @ matrix), query)
-    del own
-    turned = precision @ np.linalg.inv(matrix + precision)
-    prior = precision + turned @ precision
-    pull = (np.eye(dimension) + turned) @ gradient
     between = size * found.residual + size**2 * found.error
     scale = np.linalg.norm(metric @ np.linalg.inv(curvature.whitener), axis=(1, 2)) / np.sqrt(dimension)  # 1/C_j
-    doubt = float(np.hypot(curvature.error, error))
     theta = last
     for _ in range(_ROUNDS):
+        matrices = np.stack([_between(simulator, curvature, each, theta) for each in query])
+        matrix = elsewhere(curvature, simulator.information(theta))
+        turned = precision @ np.linalg.inv(matrix + precision)
+        prior, pull = precision + turned @ precision, (np.eye(dimension) + turned) @ gradient
+        slopes = kept[:, None, None] * (metric @ (matrices + precision))
+        # ∇log p(θ) ≈ gradient − P (θ − last)
+        constant = kept[:, None] * (metric @ (precision @ last + gradient))
+        target = measured.released + constant + kept[:, None] * np.einsum("jab,jbc,jc->ja", metric, matrices, query)
         step = theta - query
-        mean = kept[:, None] * np.einsum("jab,jb->ja", metric @ matrix, step)
+        mean = kept[:, None] * np.einsum("jab,jbc,jc->ja", metric, matrices, step)
         noise = kept * size * scale * curvature.noise * np.array([curvature.distance(each) for each in step])
-        covariances = measured.covariances(mean, doubt) + noise[:, None, None] ** 2 * np.eye(dimension)
+        covariances = measured.covariances(mean, curvature.error) + noise[:, None, None] ** 2 * np.eye(dimension)
         joint = scipy.linalg.block_diag(*covariances) + between
         joint = joint + variance_of_size / size**2 * np.outer(mean, mean)
         stacked = slopes.reshape(-1, dimension)
@@ -116,3 +109,11 @@ def answer(
     doubted = np.diag(privacy @ bent @ privacy) / np.diag(privacy)
     sampling = np.linalg.inv(matrix + precision)
     return Answer(theta, inflation * privacy, (sampling + sampling.T) / 2, p_value, inflation, doubted)
+
+
+def _between(
+    simulator: Simulator, curvature: MeasuredCurvature, query: np.ndarray, theta: np.ndarray
+) -> np.ndarray:
+    """The mean curvature on the way from a query point to θ, by Simpson's rule."""
+    ends = simulator.information(query) + simulator.information(theta)
+    return elsewhere(curvature, (ends + 4 * simulator.information((query + theta) / 2)) / 6)

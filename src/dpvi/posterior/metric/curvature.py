@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dpvi.core.requests import Curvature
-from dpvi.posterior.metric.moments import symmetric
+from dpvi.posterior.metric.moments import power, symmetric
 from dpvi.posterior.metric.tails import LengthLaw, mean
 
 _SMALLEST = 0.02  # eigenvalue of T + E
 _ASSUMED = 0.3  # the relative error of a curvature that is the model's own
 _STRAIGHT = 0.1  # of one that was measured: a log likelihood is no parabola
+_CHANGE = 4.0  # most that a curvature may grow or fall between two points
 _CANDIDATES = 2.0 ** np.arange(-2, 8.5, 0.5)  # of a bound on ‖V h Vᵀ‖, in units of d
 
 
@@ -26,6 +27,7 @@ class MeasuredCurvature(NamedTuple):
     """H, and how wrong it may be."""
 
     matrix: np.ndarray  # H, (d, d): of all records
+    information: np.ndarray  # F: what the model expected there, of one record
     whitener: np.ndarray  # V
     noise: float  # standard deviation of an entry of V H Vᵀ / N
     error: float  # relative, besides noise
@@ -37,7 +39,7 @@ class MeasuredCurvature(NamedTuple):
 
 def assumed_curvature(information: np.ndarray, whitener: np.ndarray, num_records: float) -> MeasuredCurvature:
     """The model's own."""
-    return MeasuredCurvature(num_records * information, whitener, 0.0, _ASSUMED)
+    return MeasuredCurvature(num_records * information, information, whitener, 0.0, _ASSUMED)
 
 
 def curvature_request(
@@ -60,15 +62,12 @@ def measured_curvature(
     released: np.ndarray,
     expected: MeasuredCurvature,
     bound: float,
-    laws: list[LengthLaw],
     noise: float,
     num_records: float,
 ) -> MeasuredCurvature:
     """H from what was released, beside what was ``expected``."""
     whitener, dimension = expected.whitener, len(expected.whitener)
-    kept = max(1 - _lost(laws, bound), 0.2)
-    found = symmetric(released, dimension) * bound / num_records / kept
-    noise = noise * bound / kept
+    found, noise = symmetric(released, dimension) * bound / num_records, noise * bound
     target = whitener @ expected.matrix @ whitener.T / num_records
     off = found - target
     shrink = max(0.0, 1 - noise**2 * dimension * (dimension + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
@@ -78,7 +77,19 @@ def measured_curvature(
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T
     error = float(np.hypot(_STRAIGHT, (1 - shrink) * expected.error))
-    return MeasuredCurvature((matrix + matrix.T) / 2, whitener, noise * float(np.sqrt(shrink)), error)
+    return MeasuredCurvature((matrix + matrix.T) / 2, expected.information, whitener, noise * float(np.sqrt(shrink)), error)
+
+
+def elsewhere(curvature: MeasuredCurvature, information: np.ndarray) -> np.ndarray:
+    """H where the model expects ``information`` of a record instead: H^½ U H^½, U how the model's own changes.
+
+    A law of covariates that is wrong about a curvature still tells well by how much it grows or falls on a short way.
+    """
+    spread = power(curvature.information, -0.5)
+    values, vectors = np.linalg.eigh(spread @ information @ spread)
+    change = (vectors * np.clip(values, 1 / _CHANGE, _CHANGE)) @ vectors.T
+    root = power(curvature.matrix, 0.5)
+    return root @ change @ root
 
 
 def _lost(laws: list[LengthLaw], bound: float) -> float:

@@ -32,6 +32,7 @@ class Whitened(NamedTuple):
     """Scores of simulated records in the metric of the model's information at one point."""
 
     matrix: np.ndarray  # V, (d, d)
+    plain: np.ndarray  # the same before any direction was shortened
     lengths: np.ndarray  # n of every simulated record
     weights: np.ndarray
     directions: np.ndarray  # G, (d, d), of trace one
@@ -56,7 +57,7 @@ def whitened(scores: np.ndarray, weights: np.ndarray, information: np.ndarray, r
         the directions where simulated ones are long already, and these directions are shortened, V ← (d G)⁻¹ V: heavy
         tails then cost width where they are, and not everywhere.
     """
-    matrix = power(information + ridge, -0.5)
+    plain = matrix = power(information + ridge, -0.5)
     if not bounded:
         white = scores @ matrix.T
         long = long_directions(white, np.linalg.norm(white, axis=1), weights, evenly=_LEAST)
@@ -65,7 +66,7 @@ def whitened(scores: np.ndarray, weights: np.ndarray, information: np.ndarray, r
         matrix = size * matrix
     white = scores @ matrix.T
     lengths = np.linalg.norm(white, axis=1)
-    return Whitened(matrix, lengths, weights, long_directions(white, lengths, weights))
+    return Whitened(matrix, plain, lengths, weights, long_directions(white, lengths, weights))
 
 
 def prior_ridge(prior_precision: np.ndarray, num_records: float, signal: float) -> np.ndarray:

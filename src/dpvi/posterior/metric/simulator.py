@@ -77,6 +77,11 @@ class Simulator:
         mean, jacobian, information, residual, error, log_prior, gradient, precision = map(np.asarray, found)
         return Expected(mean, jacobian, information, residual, error, float(log_prior), gradient, precision)
 
+    def information(self, z: np.ndarray) -> np.ndarray:
+        """F of one record at z, (d, d)."""
+        found, weights = self.scores(z)
+        return (found * weights[:, None]).T @ found
+
     def prior_precision(self, z: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
             return np.asarray(self._programs.prior(*self._arrays(z))[2])

@@ -2,12 +2,12 @@
 
 1. Histograms came first: the number of records, and rows of independent columns.
 2. Second moments of the covariates in rounds: rows that go together as the records' columns do.
-3. Six blocks of scores, each twice as long as the one before, at the best answer so far. The first three find the way:
+3. Six blocks of scores, each twice as long as the one before, at the best answer so far. The first four find the way:
    they are measured far from the answer, where what a sum of scores says rests on the model's global shape, which misfit
    bends. So they choose points and nothing else.
-4. Before the third, the curvature there; before the fourth, counts of records by the length of their scores, and the
+4. Before the third, the curvature there; before the fifth, counts of records by the length of their scores, and the
    curvature again, in the metric of the first. Tails and curvature are seen and not assumed.
-5. The last three blocks, with nine tenths of the scores' budget, are the answer.
+5. The last two blocks, with three quarters of the scores' budget, are the answer.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dpvi.posterior.metric.curvature import (
     MeasuredCurvature,
     assumed_curvature,
     curvature_request,
+    elsewhere,
     measured_curvature,
 )
 from dpvi.posterior.metric.metric import Whitened, clip_norm, prior_ridge, whitened
@@ -41,7 +42,7 @@ from dpvi.posterior.score.model import ScoreModel
 
 Strategy = Generator[Request, np.ndarray, Answer]
 _GROWTH, _NUM_BLOCKS = 2, 6
-_FIRST_LOOK, _COUNTING = 2, 3  # the block before which curvature is first measured; the first that counts
+_FIRST_LOOK, _COUNTING = 2, 4  # the block before which curvature is first measured; the first that counts
 _KEPT = _NUM_BLOCKS - _COUNTING
 _ROWS = 8000  # simulated
 _UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
@@ -78,8 +79,8 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
         if number in (_FIRST_LOOK, _COUNTING):
             if number == _COUNTING:
                 lengths = yield from _counted(white, z, plan)
-            before = curvature or own
-            curvature = yield from _looked(before._replace(whitener=white.matrix), lengths or white.laws(), z, known, plan, number)
+            before = own if curvature is None else _carried(curvature, own)
+            curvature = yield from _looked(before._replace(whitener=white.plain), white, lengths, z, known, plan, number)
             changed, _ = _whitened(scores, known, z, curvature)
             if lengths is not None:
                 lengths = [law.scaled(_ratio(changed, white, curvature)) for law in lengths]
@@ -96,7 +97,7 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
             continue
         counting = blocks[max(_FIRST_LOOK if number < _COUNTING else _COUNTING, 0) :]
         kept = np.array([block.kept for block in counting] + [1.0] * (_KEPT - len(counting)))
-        found = answer(known.simulator, measured(plan, counting), curvature, kept, known.variance_of_size, 0.0)
+        found = answer(known.simulator, measured(plan, counting), curvature, kept, known.variance_of_size)
         z = found.mean
     assert found is not None
     return found
@@ -111,16 +112,28 @@ def _counted(white: Whitened, z: np.ndarray, plan: Plan) -> Generator[Request, n
 
 
 def _looked(
-    expected: MeasuredCurvature, laws: list[LengthLaw], z: np.ndarray, known: Known, plan: Plan, number: int
+    expected: MeasuredCurvature,
+    white: Whitened,
+    lengths: list[LengthLaw] | None,
+    z: np.ndarray,
+    known: Known,
+    plan: Plan,
+    number: int,
 ) -> Generator[Request, np.ndarray, MeasuredCurvature]:
     """The curvature at z; the first look takes a third of the units."""
     release, size = plan.release(CURVATURE), known.simulator.num_records
     first = max(1, release.count // 3)
     units = first if number == _FIRST_LOOK else release.count - first
     noise = release.noise_multiplier / np.sqrt(units) / size
-    request, bound = curvature_request(z, expected.whitener, laws, noise, units)
+    request, bound = curvature_request(z, expected.whitener, lengths or white.laws(), noise, units)
     released = yield request
-    return measured_curvature(released, expected, bound, laws, noise, size)
+    return measured_curvature(released, expected, bound, noise, size)
+
+
+def _carried(curvature: MeasuredCurvature, own: MeasuredCurvature) -> MeasuredCurvature:
+    """What was measured before, as it should be at another point, where the model expects ``own``."""
+    matrix = elsewhere(curvature, own.information)
+    return curvature._replace(matrix=matrix, information=own.information)
 
 
 def _whitened(
@@ -131,9 +144,9 @@ def _whitened(
     size, plan = known.simulator.num_records, scores.plan
     information = (simulated * weights[:, None]).T @ simulated
     ridge = prior_ridge(known.simulator.prior_precision(z), size, signal_of(plan, plan.num_steps))
-    used = information if curvature is None else curvature.matrix / size
+    used = information if curvature is None else elsewhere(curvature, information) / size
     white = whitened(simulated, weights, used, ridge, scores.enumerates)
-    return white, assumed_curvature(information, white.matrix, size)
+    return white, assumed_curvature(information, white.plain, size)
 
 
 def _ratio(after: Whitened, before: Whitened, curvature: MeasuredCurvature) -> float:

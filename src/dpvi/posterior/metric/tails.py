@@ -7,8 +7,8 @@ eighth of the records lies: counts fall by a factor r from bin to bin, which its
     c_i = c_0 rⁱ a^(i(i−1)/2),
 
 a power law for a = 1 (index α = −2 log₂ r), lighter tails for a < 1. Every (r, a) of a grid counts with its likelihood.
-Power laws down to α = 1 are allowed, which is heavier than the squares of t-distributed residuals with three degrees of
-freedom. Tails heavier than what a grid of laws and the noise can tell stay unseen: no private method sees one record.
+Power laws down to α = 2 are allowed, beyond which scores have no variance. What is heavier, such as the squares of
+t-distributed residuals with three degrees of freedom, stays partly unseen: no private method sees one record.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 from dpvi.core.requests import NORM_EDGES
 
 _MIDDLES = np.concatenate([[NORM_EDGES[0] / 2], np.sqrt(NORM_EDGES[1:] * NORM_EDGES[:-1]), [1.2 * NORM_EDGES[-1]]])
-_RATIOS = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.9)
+_RATIOS = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.65, 0.75, 0.9)
 _BENDS = (1.0, 0.85, 0.7, 0.5, 0.3, 0.1)
-_HEAVIEST = 0.7  # the ratio of a power law with α = 1
+_HEAVIEST = 0.5  # the ratio of a power law with α = 2
 _TAIL = 0.12  # the share of records whose lengths the fit describes
 _BINS = 60  # from the first of the tail, seen or not
 _SEEN = 12  # of these, those that are compared with counts
