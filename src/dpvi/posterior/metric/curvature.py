@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.requests import Curvature
 from dpvi.posterior.metric.moments import power, symmetric
-from dpvi.posterior.metric.tails import LengthLaw, mean
 
 _SMALLEST = 0.02  # eigenvalue of T + E
 _ASSUMED = 0.3  # the relative error of a curvature that is the model's own
@@ -42,32 +40,40 @@ def assumed_curvature(information: np.ndarray, whitener: np.ndarray, num_records
     return MeasuredCurvature(num_records * information, information, whitener, 0.0, _ASSUMED)
 
 
-def curvature_request(
-    query: np.ndarray, whitener: np.ndarray, laws: list[LengthLaw], noise: float, units: int
-) -> tuple[Curvature, float]:
-    """What to ask at ``query``, and the bound on ‖V h Vᵀ‖ that its metric absorbs; ``noise`` is that of a mean.
+class CurvatureClipping(NamedTuple):
+    """How V h Vᵀ of records is clipped, and what the model then expects of their mean."""
 
-    ‖V h Vᵀ‖ has the size of |V g|²: they have the same mean trace.
-    """
-    dimension = len(query)
+    bound: float
+    whole: np.ndarray  # T, (d, d), without clipping
+    clipped: np.ndarray  # the same with
 
-    def cost(bound: float) -> float:
-        return (0.5 * _lost(laws, bound)) ** 2 + dimension * (bound * noise) ** 2 / 4
 
-    bound = min((dimension * _CANDIDATES).tolist(), key=cost)
-    return Curvature(query, whitener / np.sqrt(bound), units), bound
+def curvature_clipping(hessians: np.ndarray, weights: np.ndarray, whitener: np.ndarray, noise: float) -> CurvatureClipping:
+    """Where to clip, by what simulated ``hessians`` (m, d, d) lose and what ``noise``, that of a mean, costs."""
+    white = whitener @ hessians @ whitener.T
+    sizes = np.linalg.norm(white, axis=(1, 2))
+    whole = np.einsum("m,mab->ab", weights, white)
+    dimension = len(whitener)
+
+    def clipping(bound: float) -> CurvatureClipping:
+        shares = weights * np.minimum(1, bound / np.maximum(sizes, 1e-300))
+        return CurvatureClipping(bound, whole, np.einsum("m,mab->ab", shares, white))
+
+    def cost(one: CurvatureClipping) -> float:
+        lost = np.linalg.norm(one.whole - one.clipped) ** 2 / dimension
+        return 0.25 * float(lost) + dimension * (one.bound * noise) ** 2 / 4
+
+    return min((clipping(bound) for bound in (dimension * _CANDIDATES).tolist()), key=cost)
 
 
 def measured_curvature(
-    released: np.ndarray,
-    expected: MeasuredCurvature,
-    bound: float,
-    noise: float,
-    num_records: float,
+    released: np.ndarray, expected: MeasuredCurvature, clipping: CurvatureClipping, noise: float, num_records: float
 ) -> MeasuredCurvature:
     """H from what was released, beside what was ``expected``."""
     whitener, dimension = expected.whitener, len(expected.whitener)
-    found, noise = symmetric(released, dimension) * bound / num_records, noise * bound
+    undo = power(clipping.whole, 0.5) @ power(clipping.clipped, -0.5)
+    found = undo @ symmetric(released, dimension) @ undo.T * clipping.bound / num_records
+    noise = noise * clipping.bound * float(np.linalg.norm(undo) ** 2 / dimension)
     target = whitener @ expected.matrix @ whitener.T / num_records
     off = found - target
     shrink = max(0.0, 1 - noise**2 * dimension * (dimension + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
@@ -77,7 +83,8 @@ def measured_curvature(
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T
     error = float(np.hypot(_STRAIGHT, (1 - shrink) * expected.error))
-    return MeasuredCurvature((matrix + matrix.T) / 2, expected.information, whitener, noise * float(np.sqrt(shrink)), error)
+    matrix = (matrix + matrix.T) / 2
+    return MeasuredCurvature(matrix, expected.information, whitener, noise * float(np.sqrt(shrink)), error)
 
 
 def elsewhere(curvature: MeasuredCurvature, information: np.ndarray) -> np.ndarray:
@@ -90,9 +97,3 @@ def elsewhere(curvature: MeasuredCurvature, information: np.ndarray) -> np.ndarr
     change = (vectors * np.clip(values, 1 / _CHANGE, _CHANGE)) @ vectors.T
     root = power(curvature.matrix, 0.5)
     return root @ change @ root
-
-
-def _lost(laws: list[LengthLaw], bound: float) -> float:
-    """The share of E n² that clipping n² at ``bound`` takes."""
-    whole = mean(laws, lambda n: n**2)
-    return 1 - mean(laws, lambda n: np.minimum(n**2, bound)) / max(whole, 1e-300)

@@ -24,6 +24,7 @@ from dpvi.posterior.metric.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel
 
 _RIDGE = 1e-10
+_FEW_ROWS, _MOST_NUMBERS = 2000, 2**23  # of Hessians
 
 
 class Expected(NamedTuple):
@@ -55,11 +56,12 @@ class Simulator:
     """
 
     def __init__(self, scores: ScoreModel, leaves: list[np.ndarray], num_records: float, seed: int) -> None:
-        self.model = scores.model
+        self._scores = scores
         self.num_records = num_records
         self.leaves = [np.asarray(leaf) for leaf in leaves]
         self.rows = len(leaves[0]) if leaves else scores.num_simulated
-        self._programs = _programs(scores, 1 if scores.exact else self.rows)
+        self._drawn = 1 if scores.exact else self.rows
+        self._programs = _programs(scores, self._drawn)
         self._key = np.asarray(jax.random.key_data(jax.random.key(seed)))
 
     def scores(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,6 +84,13 @@ class Simulator:
         found, weights = self.scores(z)
         return (found * weights[:, None]).T @ found
 
+    def hessians(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """−∇²log p at z of some records drawn at z, (m, d, d), and their weights: as many as fit into 64 MB."""
+        rows = min(self._drawn, _FEW_ROWS, max(32, _MOST_NUMBERS // len(z) ** 2))
+        with jax.enable_x64(True):
+            found = _hessians(self._scores, rows)(*self._arrays(z, self._key, [leaf[:rows] for leaf in self.leaves]))
+        return np.asarray(found[0]), np.asarray(found[1])
+
     def prior_precision(self, z: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
             return np.asarray(self._programs.prior(*self._arrays(z))[2])
@@ -97,8 +106,14 @@ class _Programs(NamedTuple):
     prior: Any
 
 
-@lru_cache(maxsize=32)
-def _programs(scores: ScoreModel, rows: int) -> _Programs:
+class _Drawing(NamedTuple):
+    """How records of a model are drawn."""
+
+    records: Any  # (z, key, leaves) -> records, and how many values of the response each row has
+    weights: Any  # (z, reference, records, values) -> (M,)
+
+
+def _drawing(scores: ScoreModel, rows: int) -> _Drawing:
     model = scores.model
 
     def records(z: jax.Array, key: jax.Array, leaves: list[jax.Array]) -> Any:
@@ -115,12 +130,32 @@ def _programs(scores: ScoreModel, rows: int) -> _Programs:
         return jax.tree.unflatten(treedef, parts), len(support)
 
     likelihoods = jax.vmap(model.log_likelihood, (None, 0))
-    gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))
 
     def weights(z: jax.Array, reference: jax.Array, batch: Any, values: int) -> jax.Array:
         if scores.enumerates:
             return jnp.ravel(jax.nn.softmax(likelihoods(z, batch).reshape(rows, values), axis=1)) / rows
         return jax.nn.softmax(likelihoods(z, batch) - likelihoods(reference, batch))
+
+    return _Drawing(records, weights)
+
+
+@lru_cache(maxsize=32)
+def _hessians(scores: ScoreModel, rows: int) -> Any:
+    records, weights = _drawing(scores, rows)
+    hessian = jax.vmap(jax.hessian(scores.model.log_likelihood), (None, 0))
+
+    def program(z: jax.Array, key: jax.Array, leaves: list[jax.Array]) -> Any:
+        batch, values = records(z, key, leaves)
+        return -hessian(z, batch), weights(z, z, batch, values)
+
+    return jax.jit(program)
+
+
+@lru_cache(maxsize=32)
+def _programs(scores: ScoreModel, rows: int) -> _Programs:
+    model = scores.model
+    records, weights = _drawing(scores, rows)
+    gradients = jax.vmap(jax.grad(model.log_likelihood), (None, 0))
 
     def of_scores(z: jax.Array, key: jax.Array, leaves: list[jax.Array]) -> Any:
         batch, values = records(z, key, leaves)

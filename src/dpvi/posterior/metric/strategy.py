@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
-from dpvi.core.requests import Answered, Request, ScoreNorms, Scores
+from dpvi.core.requests import Answered, Curvature, Request, ScoreNorms, Scores
 from dpvi.models.covariate_law import draw_columns
 from dpvi.models.covariates import as_leaves
 from dpvi.models.generative import covariate_leaves, prior_center
@@ -28,7 +28,7 @@ from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import (
     MeasuredCurvature,
     assumed_curvature,
-    curvature_request,
+    curvature_clipping,
     elsewhere,
     measured_curvature,
 )
@@ -78,9 +78,9 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
         white, own = _whitened(scores, known, z, curvature)
         if number in (_FIRST_LOOK, _COUNTING):
             if number == _COUNTING:
-                lengths = yield from _counted(white, z, plan)
+                lengths = yield from _counted(white, z, plan, size)
             before = own if curvature is None else _carried(curvature, own)
-            curvature = yield from _looked(before._replace(whitener=white.plain), white, lengths, z, known, plan, number)
+            curvature = yield from _looked(before._replace(whitener=white.plain), z, known, plan, number)
             changed, _ = _whitened(scores, known, z, curvature)
             if lengths is not None:
                 lengths = [law.scaled(_ratio(changed, white, curvature)) for law in lengths]
@@ -103,31 +103,28 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
     return found
 
 
-def _counted(white: Whitened, z: np.ndarray, plan: Plan) -> Generator[Request, np.ndarray, list[LengthLaw]]:
+def _counted(
+    white: Whitened, z: np.ndarray, plan: Plan, size: float
+) -> Generator[Request, np.ndarray, list[LengthLaw]]:
     """Laws of whitened lengths that counts allow."""
     release, unit = plan.release(NORMS), float(np.median(white.lengths)) * _UNIT
     counts = yield ScoreNorms(z, white.matrix / unit, release.count)
-    laws = counted_laws(counts, release.noise_multiplier / np.sqrt(release.count))
+    simulated = [law.scaled(1 / unit) for law in white.laws()]
+    laws = counted_laws(counts, release.noise_multiplier / np.sqrt(release.count), simulated[0], size)
     return [law.scaled(unit) for law in laws]
 
 
 def _looked(
-    expected: MeasuredCurvature,
-    white: Whitened,
-    lengths: list[LengthLaw] | None,
-    z: np.ndarray,
-    known: Known,
-    plan: Plan,
-    number: int,
+    expected: MeasuredCurvature, z: np.ndarray, known: Known, plan: Plan, number: int
 ) -> Generator[Request, np.ndarray, MeasuredCurvature]:
     """The curvature at z; the first look takes a third of the units."""
     release, size = plan.release(CURVATURE), known.simulator.num_records
     first = max(1, release.count // 3)
     units = first if number == _FIRST_LOOK else release.count - first
     noise = release.noise_multiplier / np.sqrt(units) / size
-    request, bound = curvature_request(z, expected.whitener, lengths or white.laws(), noise, units)
-    released = yield request
-    return measured_curvature(released, expected, bound, noise, size)
+    clipping = curvature_clipping(*known.simulator.hessians(z), expected.whitener, noise)
+    released = yield Curvature(z, expected.whitener / np.sqrt(clipping.bound), units)
+    return measured_curvature(released, expected, clipping, noise, size)
 
 
 def _carried(curvature: MeasuredCurvature, own: MeasuredCurvature) -> MeasuredCurvature:

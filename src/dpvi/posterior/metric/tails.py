@@ -29,6 +29,8 @@ _SEEN = 12  # of these, those that are compared with counts
 _MISFIT = 0.1  # relative: no tail has exactly this form
 _FEWEST = 0.3  # a bin with fewer expected records has none
 _IMPROBABLE = 1e-3
+_MOST = 0.9
+_INNOCENT = 4.0
 
 
 class LengthLaw(NamedTuple):
@@ -48,8 +50,13 @@ def simulated_law(lengths: np.ndarray, shares: np.ndarray) -> list[LengthLaw]:
     return [LengthLaw(1.0, lengths, shares)]
 
 
-def counted_laws(counts: np.ndarray, noise_scale: float) -> list[LengthLaw]:
-    """The laws that noisy ``counts`` with noise of standard deviation ``noise_scale`` allow."""
+def counted_laws(
+    counts: np.ndarray, noise_scale: float, simulated: LengthLaw, num_records: float
+) -> list[LengthLaw]:
+    """The laws that noisy ``counts`` with noise of standard deviation ``noise_scale`` allow.
+
+    The model's own law, ``simulated``, is believed as much as all others together times four, until counts speak.
+    """
     visible = np.where(counts > noise_scale, counts, 0.0)
     first = len(counts) - 1 - int(np.argmax(np.cumsum(visible[::-1]) > _TAIL * max(visible.sum(), 1.0)))
     bins = np.arange(_BINS)
@@ -57,6 +64,9 @@ def counted_laws(counts: np.ndarray, noise_scale: float) -> list[LengthLaw]:
     seen = counts[first : first + _SEEN]
     known = np.maximum(seen, 0.0)
     variance = noise_scale**2 + known + (_MISFIT * known) ** 2
+    own = np.bincount(np.searchsorted(NORM_EDGES, simulated.lengths, "right"), simulated.shares, len(counts))
+    expected = num_records * own[first : first + _SEEN]
+    fits = [-0.5 * float(np.sum((seen - expected) ** 2 / variance))]
     found = []
     for ratio in _RATIOS:
         for bend in _BENDS:
@@ -68,20 +78,24 @@ def counted_laws(counts: np.ndarray, noise_scale: float) -> list[LengthLaw]:
             fit = -0.5 * float(np.sum((seen - height * part) ** 2 / variance))
             tail = np.where(height * shape < _FEWEST, 0.0, height * shape)
             found.append((fit, np.concatenate([visible[:first], tail])))
-    best = max(fit for fit, _ in found)
-    likely = [(np.exp(fit - best), masses) for fit, masses in found]
-    total = sum(weight for weight, _ in likely)
-    return [
-        LengthLaw(weight / total, lengths, masses / max(float(masses.sum()), 1e-9))
-        for weight, masses in likely
-        if weight > _IMPROBABLE * total
+    best = max(*fits, *(fit for fit, _ in found))
+    weights = np.exp(np.array([*fits, *(fit for fit, _ in found)]) - best)
+    weights[0] *= _INNOCENT * len(found)
+    weights /= weights.sum()
+    laws = [LengthLaw(float(weights[0]), simulated.lengths, simulated.shares)]
+    laws += [
+        LengthLaw(float(weight), lengths, masses / max(float(masses.sum()), 1e-9))
+        for weight, (_, masses) in zip(weights[1:], found, strict=True)
     ]
+    return [law for law in laws if law.probability > _IMPROBABLE]
 
 
 def excess(laws: list[LengthLaw]) -> float:
-    """Root mean square, over laws, of E(|W g| − 1)₊: what clipping takes from a record on average."""
-    lost = [law.probability * float(law.shares @ np.maximum(law.lengths - 1, 0.0)) ** 2 for law in laws]
-    return float(np.sqrt(sum(lost) / sum(law.probability for law in laws)))
+    """E(|W g| − 1)₊, what clipping takes from a record on average, as large as nine in ten of the laws have it."""
+    lost = np.array([float(law.shares @ np.maximum(law.lengths - 1, 0.0)) for law in laws])
+    order = np.argsort(lost)
+    reached = np.cumsum([laws[index].probability for index in order])
+    return float(lost[order][np.searchsorted(reached, _MOST * reached[-1])])
 
 
 def mean(laws: list[LengthLaw], function: object) -> float:
