@@ -1,4 +1,4 @@
-"""The methods of the study: each fits a problem at an ε and says what it believes about z.
+"""The methods of the study: each fits problems at an ε and says what it believes about z.
 
 A further method is one more entry of :data:`METHODS`.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -34,24 +34,53 @@ class Outcome(NamedTuple):
     seconds_posterior: float
 
 
-Method = Callable[[Settings, Problem, float, int], Outcome]  # (settings, problem, ε, seed)
+# (settings, problems, ε, seeds): one outcome per seed, handed over as soon as there is one; the problems are data sets
+# of one kind, one per seed, or the same table for all
+Method = Callable[[Settings, Sequence[Problem], float, Sequence[int]], Iterator[Outcome]]
+OneFit = Callable[[Settings, Problem, float, int], Outcome]
 
 
-def default(settings: Settings, problem: Problem, epsilon: float, seed: int) -> Outcome:
-    """The library's default: ε, δ and declared columns, nothing else."""
-    return _outcome(problem, _default_plan(epsilon, problem.delta, problem.columns), seed)
+def default(settings: Settings, problems: Sequence[Problem], epsilon: float, seeds: Sequence[int]) -> Iterator[Outcome]:
+    """The library's default: ε, δ and declared columns, nothing else; programs are compiled once for all seeds."""
+    first = problems[0]
+    plan = _default_plan(epsilon, first.delta, first.columns)
+    same = all(problem is first for problem in problems)
+    data = first.data if same else jax.tree.map(lambda *parts: np.stack(parts), *(each.data for each in problems))
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = dpvi.fit_many(first.model, data, plan, seeds=list(seeds), same_data=same, progress=False)
+    share = (time.perf_counter() - started) / len(results)
+    for result in results:
+        yield _read(result, share)
 
 
+def _one_at_a_time(one: OneFit) -> Method:
+    """A method that fits seed after seed."""
+
+    @wraps(one)
+    def method(
+        settings: Settings, problems: Sequence[Problem], epsilon: float, seeds: Sequence[int]
+    ) -> Iterator[Outcome]:
+        for problem, seed in zip(problems, seeds, strict=True):
+            yield one(settings, problem, epsilon, seed)
+
+    return method
+
+
+@_one_at_a_time
 def before(settings: Settings, problem: Problem, epsilon: float, seed: int) -> Outcome:
     """The default before issue 16: the score posterior with paid histograms, at settings somebody had to choose."""
     return _outcome(problem, _plan(settings, epsilon, problem.delta, problem.columns), seed)
 
 
+@_one_at_a_time
 def before_stationary(settings: Settings, problem: Problem, epsilon: float, seed: int) -> Outcome:
     """The same plan without declared columns: averaged iterates, widened by the noise that they show."""
     return _outcome(problem, _plan(settings, epsilon, problem.delta, None), seed, "stationary")
 
 
+@_one_at_a_time
 def na_dpvi(settings: Settings, problem: Problem, epsilon: float, seed: int) -> Outcome:
     """Noise-aware DPVI by its Laplace engine: plain descent from 0 with a narrow q, β of scales 550 as on Adult."""
     plan, d = _plan(settings, epsilon, problem.delta, None), problem.dimension
@@ -98,19 +127,25 @@ def _outcome(
     posterior_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Outcome:
-    """Fit and read the posterior; warnings of the posterior are kept, those of the fit are not about intervals."""
+    """Fit and read the posterior; warnings of the fit are not about intervals."""
+    started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        started = time.perf_counter()
         result = dpvi.fit(problem.model, problem.data, plan, seed=seed, progress=False, **options)
-    fitted = time.perf_counter()
+    return _read(result, time.perf_counter() - started, method, posterior_options)
+
+
+def _read(
+    result: dpvi.Result, seconds_fit: float, method: str | None = None, options: dict[str, Any] | None = None
+) -> Outcome:
+    """The posterior of one fit, and every ``UserWarning`` that it raises, whether it was raised before or not."""
+    started = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        posterior = result.posterior(method, **(posterior_options or {}))
-    ended = time.perf_counter()
+        posterior = result.posterior(method, **(options or {}))
+    seconds = time.perf_counter() - started
     said = [str(each.message) for each in caught if issubclass(each.category, UserWarning)]
-    mean, total, privacy = _moments(posterior)
-    return Outcome(mean, total, privacy, " ".join(said), fitted - started, ended - fitted)
+    return Outcome(*_moments(posterior), " ".join(said), seconds_fit, seconds)
 
 
 def _moments(posterior: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

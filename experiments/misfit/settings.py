@@ -7,6 +7,9 @@ from typing import Any
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 NUM_SEEDS = 40
+GROUP = 10  # seeds of a cell that run together and share compiled programs; a study that is killed loses one group
+# The default's own settings were chosen on seeds 0 to 9: the study has to judge them on others.
+FIRST_SEED = 1000
 
 # "Reached when" of issue 16
 INSIDE, RMS_Z, CELLS = 0.93, 1.15, 0.90
@@ -35,7 +38,7 @@ class Settings:
     sampling_rate: float = 0.1
     num_steps: int = 10_000
     clip_norm: float = 3.0
-    first_seed: int = 1600
+    first_seed: int = FIRST_SEED
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values as JSON reads them back."""

@@ -1,4 +1,4 @@
-"""The study itself: every cell of problems × ε × methods, run after run, each kept at once.
+"""The study itself: every cell of problems × ε × methods, a group of seeds after the other, each run kept at once.
 
 Runs of a cell are lines of a file below ``runs/``; a study that was killed goes on behind the last line. Rows of
 ``results.json`` are made from these files, so that several processes can share a folder as long as no two of them run
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from experiments.misfit.methods import METHODS
 from experiments.misfit.problems import Problem, kinds, make_problem
 from experiments.misfit.reference import Oracle, Reference, mean_shift, oracles, reference
 from experiments.misfit.scores import facts_of, row_of, run_of
-from experiments.misfit.settings import Settings
+from experiments.misfit.settings import GROUP, Settings
 
 Content = dict[str, Any]
 
@@ -55,16 +55,17 @@ def run_study(
 ) -> None:
     """Run what is missing below ``folder``; tables that are not on this machine are skipped, with a reason.
 
-    Seeds are the outer loop within a problem, so that a data set is drawn and solved once for all methods and ε.
+    Groups of seeds are the outer loop within a problem, so that a data set is drawn and solved once for all methods and
+    ε, and a study that was killed has about as many runs of every cell.
     """
+    last = settings.first_seed + num_seeds
     for name in problems:
         wanted = [Cell(name, epsilon, method) for epsilon in epsilons for method in methods]
         try:
-            for number in range(num_seeds):
-                seed = settings.first_seed + number
-                missing = [cell for cell in wanted if seed not in _seeds(folder, cell)]
-                if missing:
-                    _run_seed(settings, missing, tuple(epsilons), seed, folder)
+            for begin in range(settings.first_seed, last, GROUP):
+                group = range(begin, min(begin + GROUP, last))
+                for cell in wanted:
+                    _run_cell(settings, cell, tuple(epsilons), group, folder)
         except FileNotFoundError as error:
             say(f"{name} is skipped: {error}")
             continue
@@ -73,22 +74,28 @@ def run_study(
         _write(collect(settings, folder), folder)
 
 
-def _run_seed(settings: Settings, cells: Iterable[Cell], epsilons: tuple[float, ...], seed: int, folder: Path) -> None:
-    """The runs of one data set: one per cell."""
-    for cell in cells:
-        # a table is the same for every seed, and so is its answer
-        data_seed = settings.first_seed if kinds()[cell.problem].table else seed
-        problem, found, best, shift = _prepared(cell.problem, data_seed, settings.num_records, epsilons)
-        outcome = METHODS[cell.method](settings, problem, cell.epsilon, seed)
-        run = run_of(problem, found, best[cell.epsilon], shift, seed, outcome)
+def _run_cell(settings: Settings, cell: Cell, epsilons: tuple[float, ...], group: Sequence[int], folder: Path) -> None:
+    """The runs of one cell with those seeds of a group that it does not have yet."""
+    done = _seeds(folder, cell)
+    seeds = [seed for seed in group if seed not in done]
+    if not seeds:
+        return
+    # a table is the same for every seed, and so is its answer
+    table = kinds()[cell.problem].table
+    data_seeds = [settings.first_seed if table else seed for seed in seeds]
+    prepared = [_prepared(cell.problem, seed, settings.num_records, epsilons) for seed in data_seeds]
+    path = _path(folder, cell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    outcomes = METHODS[cell.method](settings, [each.problem for each in prepared], cell.epsilon, seeds)
+    for each, seed, outcome in zip(prepared, seeds, outcomes, strict=True):
+        problem = each.problem
+        run = run_of(problem, each.found, each.oracles[cell.epsilon], each.shift, seed, outcome)
         facts = facts_of(problem, cell.epsilon, gaussian_signal(cell.epsilon, problem.delta))
-        path = _path(folder, cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"cell": cell, "facts": facts, "run": run}, allow_nan=False) + "\n")
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=GROUP)
 def _prepared(name: str, seed: int, num_records: int | None, epsilons: tuple[float, ...]) -> Prepared:
     problem = make_problem(name, seed, num_records)
     found = reference(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -57,13 +58,25 @@ def model_of(problem: Problem) -> Any:
 
 def run_ours(problem: Problem, data: DataSet, plan: dpvi.Plan, model: Any, seed: int) -> Interval:
     """Intervals of the posterior, and the scale of its privacy part where it is told."""
-    scaled = problem.scaled(data)
-    y = scaled.y.astype(np.int32 if problem.kind == "logistic" else np.float32)
+    return run_many(problem, [data], plan, model, [seed])[0]
+
+
+def run_many(
+    problem: Problem, data: Sequence[DataSet], plan: dpvi.Plan, model: Any, seeds: Sequence[int]
+) -> list[Interval]:
+    """:func:`run_ours` on data sets of equal size, one per seed; programs are compiled once for all."""
+    scaled = [problem.scaled(each) for each in data]
+    x = np.stack([each.x for each in scaled]).astype(np.float32)
+    y = np.stack([each.y for each in scaled]).astype(np.int32 if problem.kind == "logistic" else np.float32)
     with ignoring(UserWarning):  # convergence and contradictions: coverage is what is judged here
-        result = dpvi.fit(model, (scaled.x.astype(np.float32), y), plan, seed=seed, progress=False)
-        posterior = result.posterior()
-        summary = posterior.summary()
+        results = dpvi.fit_many(model, (x, y), plan, seeds=list(seeds), progress=False)
+        return [problem.raw(_interval(result.posterior())) for result in results]
+
+
+def _interval(posterior: Any) -> Interval:
+    """Of scaled columns."""
+    summary = posterior.summary()
     weights = [number for number, name in enumerate(summary.names) if name.split("[")[0] == "w"]
     privacy = getattr(posterior.distribution, "privacy_covariance", None)
     scale = None if privacy is None else np.sqrt(np.diag(np.asarray(privacy, np.float64)))[weights]
-    return problem.raw(Interval(summary.mean[weights], summary.lower[weights], summary.upper[weights], scale))
+    return Interval(summary.mean[weights], summary.lower[weights], summary.upper[weights], scale)

@@ -11,7 +11,7 @@ import pytest
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 REPORTED = (
     *("abalone", "adult_logistic", "full_rank", "gaussian_mixture", "generative_model", "gradient_scales"),
-    *("hierarchical", "learning_rate_sensitivity", "vae"),
+    *("hierarchical", "learning_rate_sensitivity", "misfit", "rivals", "vae"),
 )
 FOLDERS = [
     path.parent

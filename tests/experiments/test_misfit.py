@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +18,7 @@ from experiments.misfit.__main__ import main
 from experiments.misfit.methods import METHODS, Outcome
 from experiments.misfit.problems import Problem, kinds, make_problem
 from experiments.misfit.reference import Reference, limit, mean_shift, oracles, reference
-from experiments.misfit.report import honest, summary, table
+from experiments.misfit.report import figure, honest, honest_cells, summary, table
 from experiments.misfit.scores import facts_of, row_of, run_of
 from experiments.misfit.settings import EPSILONS, SIZES
 
@@ -148,12 +153,70 @@ def test_a_method_without_a_privacy_part_and_a_run_that_diverged(problem: Proble
     assert "1 (1 failed)" in table({"cells": [both], "settings": SIZES["full"].to_dict()})
 
 
+@pytest.mark.parametrize("same", [False, True])
+def test_the_default_fits_all_seeds_of_a_group_at_once(monkeypatch: pytest.MonkeyPatch, problem: Problem, same: bool):
+    called: dict[str, Any] = {}
+
+    def fit_many(model: object, data: tuple[np.ndarray, ...], plan: object, **options: Any) -> list[Any]:
+        called.update(options, shapes=[part.shape for part in data])
+        return [SimpleNamespace(posterior=lambda method, seed=seed: posterior(seed)) for seed in options["seeds"]]
+
+    def posterior(seed: int) -> Any:
+        if seed != 6:  # the same warning from the same line, twice
+            warnings.warn("Wider than usual.", UserWarning, stacklevel=1)
+        warnings.warn("Not about intervals.", DeprecationWarning, stacklevel=1)
+        one = np.eye(problem.dimension)
+        return SimpleNamespace(
+            distribution=SimpleNamespace(mean=seed * np.diag(one), covariance=5 * one, privacy_covariance=4 * one)
+        )
+
+    monkeypatch.setattr(dpvi, "fit_many", fit_many)
+    problems = [problem] * 3 if same else [make_problem("linear_t3", seed, 600) for seed in (5, 6, 7)]
+    found = list(METHODS["default"](SIZES["full"], problems, 1.0, [5, 6, 7]))
+    assert (called["seeds"], called["same_data"]) == ([5, 6, 7], same)
+    assert called["shapes"] == ([(600, 6), (600,)] if same else [(3, 600, 6), (3, 600)])
+    assert [outcome.message for outcome in found] == ["Wider than usual.", "", "Wider than usual."]
+    np.testing.assert_allclose([outcome.mean[0] for outcome in found], [5, 6, 7])
+    np.testing.assert_allclose(found[0].sd_total, np.sqrt(5))
+    np.testing.assert_allclose(found[0].sd_privacy, 2)
+
+
+def test_the_study_has_other_seeds_than_those_that_settings_were_chosen_on():
+    assert all(settings.first_seed > 9 for settings in SIZES.values())
+
+
+def test_honest_cells_are_counted_by_budget_for_slopes_and_for_all_parameters(problem: Problem, found: Reference):
+    good, bad = some_row(problem, found, 1.0, 0.5), some_row(problem, found, 0.3, 3.0)
+    scale = some_row(problem, found, 3.0, 0.5) | {"rms_z": 2.0}  # log σ alone is wrong
+    few = bad | {"method": "before", "runs": 2}
+    beside = some_row(problem, found, 10.0, 3.0)  # not an ε of the study
+    text = honest_cells([few, bad, good, scale, beside])
+    assert "| before | 0.3 | 1 | 2 | 0 | 0 | 0 and 0 of 1 |" in text
+    assert "| default | 3 | 1 | 3 | 0 | 1 | – |" in text
+    assert "| default | all | 3 | 3 | 1 | 2 | – |" in text
+    assert not any("| 10 |" in line for line in text)
+
+
+def test_the_picture_has_before_and_after(problem: Problem, found: Reference, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    good = some_row(problem, found, 1.0, 0.5)
+    lost = {"problem": "pair_0", "epsilon": 0.3, "method": "before", "inside_slopes": 0.0, "warned": 1.0, "limit": 1.1}
+    figure({"cells": [good]}, tmp_path / "after.png")
+    figure({"cells": [good, good | {"method": "before"}, lost]}, tmp_path / "both.png")
+    assert (tmp_path / "after.png").stat().st_size < (tmp_path / "both.png").stat().st_size
+
+
 def test_a_killed_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     called: list[int] = []
 
-    def method(settings: object, problem: Problem, epsilon: float, seed: int) -> Outcome:
-        called.append(seed)
-        return exact_outcome(problem, reference(problem))
+    def method(
+        settings: object, problems: list[Problem], epsilon: float, seeds: list[int], fails: bool = False
+    ) -> Iterator[Outcome]:
+        for problem, seed in zip(problems, seeds, strict=True):
+            called.append(seed)
+            if fails and seed == 1011:
+                raise KeyboardInterrupt
+            yield exact_outcome(problem, reference(problem))
 
     monkeypatch.setitem(METHODS, "before", method)
     monkeypatch.delenv("DPVI_DATA", raising=False)
@@ -162,8 +225,14 @@ def test_a_killed_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     words = ["--size", "quick", "--methods", "before", "--epsilons", "1", "--output", str(tmp_path)]
     main([*words, "--problems", "pair_70", "--seeds", "1"])
     main([*words, "--problems", "pair_70", "rand_poisson", "--seeds", "2"])  # the table is not there, and is skipped
-    assert called == [1600, 1601]
+    assert called == [1000, 1001]
+    monkeypatch.setitem(METHODS, "before", partial(method, fails=True))
+    with pytest.raises(KeyboardInterrupt):  # in the second group
+        main([*words, "--problems", "pair_70", "--seeds", "12"])
+    monkeypatch.setitem(METHODS, "before", method)
+    main([*words, "--problems", "pair_70", "--seeds", "12"])
+    assert called == [*range(1000, 1012), 1011]
     content = json.loads((tmp_path / "results.json").read_text())
-    assert [(row["problem"], row["runs"]) for row in content["cells"]] == [("pair_70", 2)]
+    assert [(row["problem"], row["runs"]) for row in content["cells"]] == [("pair_70", 12)]
     assert (tmp_path / "table.md").read_text() == table(content)
     assert (tmp_path / "inside.png").exists()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
+import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,6 +146,31 @@ def test_columns_and_priors_are_declared_to_dpvi():
     assert plan.guarantee.epsilon <= 1.0 + 1e-9
 
 
+def test_dpvi_fits_data_sets_side_by_side_and_reads_each_posterior_in_raw_columns(monkeypatch):
+    problem, data = PROBLEMS["cube"], [data_set("cube", seed, 50) for seed in (3, 4)]
+    setting, called = SETTINGS["binagg-mu"], {}
+
+    def fit_many(model, data, plan, **options):
+        called.update(options, shapes=[part.shape for part in data], plan=plan)
+        return [SimpleNamespace(posterior=lambda seed=seed: fake_posterior(seed)) for seed in options["seeds"]]
+
+    def fake_posterior(seed):
+        warnings.warn("Contradiction.", UserWarning, stacklevel=1)
+        names, mean = ["variance", "w[0]", "w[1]", "w[2]"], np.array([1.0, 10, 20, 30]) + 10 * seed
+        summary = SimpleNamespace(names=names, mean=mean, lower=mean - 10, upper=mean + 20)
+        law = SimpleNamespace(privacy_covariance=np.diag([1.0, 400, 900, 1600]))
+        return SimpleNamespace(summary=lambda: summary, distribution=law)
+
+    monkeypatch.setattr(dpvi, "fit_many", fit_many)
+    plan = ours.make_plan(problem, setting, "default")
+    found = ours.run_many(problem, data, plan, ours.model_of(problem), range(3, 5))
+    assert (called["seeds"], called["shapes"]) == ([3, 4], [(2, 50, 3), (2, 50)])
+    assert called["plan"].measuring is not None  # nobody chose rates, steps or clip norms
+    np.testing.assert_allclose(found[1].estimate, [5, 6, 7])
+    np.testing.assert_allclose(found[0].upper - found[0].lower, 3.0)
+    np.testing.assert_allclose(found[0].privacy_scale, [2, 3, 4])
+
+
 def test_more_data_sets_go_on_with_the_cells_of_fewer():
     settings = command.SIZES["small"]
     few, more = (cells_of(settings, Options(count, who="ours")) for count in (12, 40))
@@ -183,9 +209,3 @@ def test_verdicts(coverage, width, said):
     assert report.verdict(coverage, 0.01, width, None) == "dpvi not run"
     poor = row._replace(coverage=0.5)
     assert report.verdict(0.95, 0.01, 1.0, poor) == "wider (2.00 ×), but dpvi covers less"
-
-
-def test_the_committed_table_is_made_of_the_committed_numbers():
-    folder = Path(command.__file__).parent / "results"
-    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    assert report.table(content) == (folder / "table.md").read_text(encoding="utf-8")

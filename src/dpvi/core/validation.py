@@ -21,6 +21,10 @@ class ConvergenceWarning(UserWarning):
     """A run ended before its parameters had settled; the message says what to change."""
 
 
+class IntervalWarning(UserWarning):
+    """Intervals of a posterior that may not hold what they say, and what to do about it."""
+
+
 class FallbackWarning(UserWarning):
     """What was planned cannot be done for this model; the message says why, and what was done instead."""
 

@@ -54,14 +54,21 @@ class Summary(NamedTuple):
     probability: float
     warning: str = ""  # "NOT PRIVATE: …", where nothing is promised
     caveat: str = ""  # what the intervals leave out
+    privacy_sd: np.ndarray | None = None  # the part of sd that privacy added, where it is told apart
+    sampling_sd: np.ndarray | None = None  # the part that the same model has without privacy
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``."""
-        columns = zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True)
+        """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``, and the parts of ``sd`` where they are known."""
+        columns = {"mean": self.mean, "sd": self.sd, "lower": self.lower, "upper": self.upper, **self._parts}
         return {
-            name: {"mean": float(m), "sd": float(s), "lower": float(lo), "upper": float(up)}
-            for name, m, s, lo, up in columns
+            name: {column: float(values[index]) for column, values in columns.items()}
+            for index, name in enumerate(self.names)
         }
+
+    @property
+    def _parts(self) -> dict[str, np.ndarray]:
+        parts = {"sampling_sd": self.sampling_sd, "privacy_sd": self.privacy_sd}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def __repr__(self) -> str:
         return str(self)
@@ -70,9 +77,13 @@ class Summary(NamedTuple):
         level = f"{100 * self.probability:g} % interval"
         width = max(len("parameter"), *map(len, self.names))
         lines = [self.warning] if self.warning else []
-        lines += [f"{'parameter':<{width}}  {'mean':>10}  {'sd':>10}  {level:>24}"]
-        for name, m, s, lo, up in zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True):
-            lines.append(f"{name:<{width}}  {m:>10.4g}  {s:>10.4g}  [{lo:>10.4g}, {up:>10.4g}]")
+        heads = "".join(f"  {name.removesuffix('_sd'):>10}" for name in self._parts)
+        lines += [f"{'parameter':<{width}}  {'mean':>10}  {'sd':>10}  {level:>24}{heads}"]
+        for i, (name, m, s, lo, up) in enumerate(
+            zip(self.names, self.mean, self.sd, self.lower, self.upper, strict=True)
+        ):
+            parts = "".join(f"  {part[i]:>10.4g}" for part in self._parts.values())
+            lines.append(f"{name:<{width}}  {m:>10.4g}  {s:>10.4g}  [{lo:>10.4g}, {up:>10.4g}]{parts}")
         return "\n".join([*lines, *([self.caveat] if self.caveat else [])])
 
 
@@ -134,15 +145,26 @@ class Posterior:
         return {name: np.quantile(np.asarray(draw), levels, axis=0) for name, draw in draws.items()}
 
     def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
-        """Mean, standard deviation and central interval of every scalar parameter, from draws with a fixed key."""
+        """Mean, standard deviation and central interval of every scalar parameter, from draws with a fixed key.
+
+        A run that measured also has the two parts of the standard deviation: what the same model is unsure of without
+        privacy (sampling), and what privacy added. Squares of the parts add up to the square of the whole.
+        """
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie strictly between 0 and 1, got {probability!r}.")
         draws = self.sample(num_samples, _fixed(key))
         names = tuple(name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:]))
-        flat = np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
+        flat = _flat(draws, num_samples)
         lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
-        words = self.guarantee.warning, CAVEATS.get(self.method, "")
-        return Summary(names, flat.mean(axis=0), flat.std(axis=0), lower, upper, probability, *words)
+        caveat = getattr(self.distribution, "caveat", CAVEATS.get(self.method, ""))
+        sd, parts = flat.std(axis=0), ()
+        if (privacy := getattr(self.distribution, "privacy", None)) is not None:
+            alone = Posterior(privacy, self.bijections, self.method, self.guarantee).sample(num_samples, _fixed(key))
+            added = np.minimum(_flat(alone, num_samples).std(axis=0), sd)
+            parts = added, np.sqrt(sd**2 - added**2)
+        return Summary(
+            names, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts
+        )
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
@@ -203,6 +225,11 @@ def given_or_fresh_key(key: jax.Array | None) -> jax.Array:
 def _fixed(key: jax.Array | None) -> jax.Array:
     """A given key, or always the same one, so that printing a summary twice prints the same numbers."""
     return jax.random.key(0) if key is None else given_or_fresh_key(key)
+
+
+def _flat(draws: dict[str, jax.Array], num_samples: int) -> np.ndarray:
+    """All scalar parameters side by side, (num_samples, ·)."""
+    return np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
 
 
 def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:

@@ -16,7 +16,8 @@ what is doubted:
 How data sets vary is no part of it, because θ belongs to the one there is. Before anything is known θ varies around the
 prior's centre with precision P + P (H + P)⁻¹ P, P the prior's. With all blocks stacked, slope A and covariance S,
 
-    Λ = P + P (H + P)⁻¹ P + Aᵀ S⁻¹ A     precision of θ given the releases: its inverse is the privacy part
+    Λ = P + P (H + P)⁻¹ P + Aᵀ S⁻¹ A     precision of θ given the releases: its inverse is the privacy part, the last
+                                         term divided by (1 + (τ − ¼)₊)², for a curvature that may be too large
     Λ⁻¹ + (P + H)⁻¹                      covariance of the parameters: the sampling part is the model's own
 
 Where blocks contradict each other beyond all of this, the privacy part is widened until they do not.
@@ -35,6 +36,7 @@ from dpvi.posterior.metric.curvature import MeasuredCurvature, elsewhere
 from dpvi.posterior.metric.simulator import Simulator
 
 _CONTRADICTION = 0.9  # blocks that differ by more than this quantile of what they may contradict each other
+_TOLERATED = 0.25  # an error of the curvature that the other doubts make up for
 _ROUNDS = 3  # the doubt depends on the answer
 
 
@@ -47,6 +49,7 @@ class Answer(NamedTuple):
     contradiction: float  # p-value of the blocks against each other
     inflation: float  # by which the privacy part was widened for that
     doubted: np.ndarray  # the share of the privacy part's variance that is doubt about clipping, by parameter
+    surprise: float = 0.0  # how probable it is that scores are longer than the model expects
 
 
 def answer(
@@ -99,7 +102,8 @@ def answer(
         weighted = np.linalg.solve(joint, stacked)
         total = prior + stacked.T @ weighted
         theta = np.linalg.solve(total, pull + prior @ last + weighted.T @ target.reshape(-1))
-    privacy = np.linalg.inv(total)
+    # were the curvature smaller by its error, the same noise would leave θ less sure by as much
+    privacy = np.linalg.inv(prior + stacked.T @ weighted / (1 + max(curvature.error - _TOLERATED, 0.0)) ** 2)
     left = target.reshape(-1) - stacked @ theta
     freedom = (int(present.sum()) - 1) * dimension
     statistic = float(left @ np.linalg.solve(joint, left))

@@ -15,8 +15,8 @@ import numpy as np
 from dpvi.posterior.metric.moments import power, symmetric
 
 _SMALLEST = 0.02  # eigenvalue of T + E
-_ASSUMED = 0.3  # the relative error of a curvature that is the model's own
-_STRAIGHT = 0.1  # of one that was measured: a log likelihood is no parabola
+_ASSUMED = 1.0  # the relative error of a curvature that is the model's own
+_STRAIGHT = 0.15  # of one that was measured: a log likelihood is no parabola
 _CHANGE = 4.0  # most that a curvature may grow or fall between two points
 _CANDIDATES = 2.0 ** np.arange(-2, 8.5, 0.5)  # of a bound on ‖V h Vᵀ‖, in units of d
 
@@ -82,7 +82,7 @@ def measured_curvature(
     values = np.maximum(values, max(_SMALLEST, 0.3 * edge))
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T
-    error = float(np.hypot(_STRAIGHT, (1 - shrink) * expected.error))
+    error = float(np.hypot(_STRAIGHT, min(1.0, (1 - shrink) * expected.error + edge / 2)))
     matrix = (matrix + matrix.T) / 2
     return MeasuredCurvature(matrix, expected.information, whitener, noise * float(np.sqrt(shrink)), error)
 

@@ -23,7 +23,7 @@ from dpvi.posterior.metric.tails import LengthLaw, excess, mean, simulated_law
 
 _LONGEST = 0.99  # the quantile of lengths beyond which a score is long
 _EVENLY = 0.05  # of G: long scores of records need not point where simulated ones do
-_LEAST = 0.1  # the same, where it shortens directions
+_LEAST = 0.15  # the same, where it shortens directions
 _SLACK = 0.05
 _NARROWEST, _WIDEST, _CANDIDATES = 0.3, 40.0, 40  # of C/√d
 
@@ -54,14 +54,14 @@ def whitened(scores: np.ndarray, weights: np.ndarray, information: np.ndarray, r
         Added to it; see :func:`prior_ridge`.
     bounded
         Whether responses have a finite support. Where they do not, scores may be longer than any simulation shows, in
-        the directions where simulated ones are long already, and these directions are shortened, V ← (d G)⁻¹ V: heavy
+        the directions where simulated ones are long already, and these directions are shortened, V ← (d G)^(−¾) V: heavy
         tails then cost width where they are, and not everywhere.
     """
     plain = matrix = power(information + ridge, -0.5)
     if not bounded:
         white = scores @ matrix.T
         long = long_directions(white, np.linalg.norm(white, axis=1), weights, evenly=_LEAST)
-        matrix = power(len(matrix) * long, -1.0) @ matrix
+        matrix = power(len(matrix) * long, -0.75) @ matrix
         size = np.sqrt(len(matrix) / np.trace(matrix @ information @ matrix.T))
         matrix = size * matrix
     white = scores @ matrix.T

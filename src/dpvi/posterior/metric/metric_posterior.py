@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -10,12 +11,21 @@ import numpy as np
 from dpvi.core.measurements import answered
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
+from dpvi.core.validation import IntervalWarning
 from dpvi.families.base import Family
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.metric.answer import Answer
 from dpvi.posterior.metric.strategy import answer_of
 from dpvi.posterior.score.model import ScoreModel
+
+
+_LEVEL = 0.001
+_DOUBTED = 0.15  # of a parameter's privacy variance
+_COVERED = (
+    "Intervals are about what this model and prior would say without privacy, and include what privacy added; whether the "
+    "model is right is another question."
+)
 
 
 class MetricGaussian(NamedTuple):
@@ -30,6 +40,12 @@ class MetricGaussian(NamedTuple):
     privacy_covariance: np.ndarray
     sampling_covariance: np.ndarray
     answer: Answer
+    findings: tuple[str, ...] = ()  # what speaks against the intervals
+
+    @property
+    def caveat(self) -> str:
+        """What a summary says of the intervals."""
+        return " ".join(self.findings) or _COVERED
 
     @property
     def covariance(self) -> np.ndarray:
@@ -85,5 +101,36 @@ def metric_posterior(
             raise ValueError("The metric posterior simulates records; load the result with its model.")
         scores = ScoreModel(model, plan, covariate_law=covariate_law)
     answer = answer_of(scores, trace.histograms, answered(trace.measurements))
-    dtype = trace.final.dtype
-    return MetricGaussian(answer.mean.astype(dtype), answer.privacy, answer.sampling, answer)
+    findings = tuple(_findings(answer, _names(scores.model.sites)))
+    if findings:
+        warnings.warn(" ".join(findings), IntervalWarning, stacklevel=4)
+    return MetricGaussian(answer.mean.astype(trace.final.dtype), answer.privacy, answer.sampling, answer, findings)
+
+
+def _findings(answer: Answer, names: list[str]) -> list[str]:
+    """Sentences on what speaks against the intervals, with a remedy; none where nothing does."""
+    found = []
+    if answer.contradiction < _LEVEL:
+        found.append(
+            f"Sums of scores at different points contradict each other (p = {answer.contradiction:.1g}): what privacy "
+            f"added to the intervals was widened by {np.sqrt(answer.inflation):.2g}. Measure with a larger epsilon, or "
+            "fit fewer parameters."
+        )
+    bent = np.nonzero(answer.doubted > _DOUBTED)[0]
+    if answer.surprise > 1 - _LEVEL and len(bent):
+        worst = bent[np.argsort(-answer.doubted[bent])][:3]
+        found.append(
+            "Some records have longer scores than this model expects, and clipping took a part of them away that was "
+            f"not measured. Doubt it most for {', '.join(names[index] for index in worst)}. Use a response with heavier "
+            "tails (StudentT, NegativeBinomial2), or a larger epsilon."
+        )
+    return found
+
+
+def _names(sites: Any) -> list[str]:
+    """A name for every coordinate of z."""
+    names = []
+    for site in sites:
+        size = int(np.prod(site.unconstrained_shape, dtype=np.int64))
+        names += [site.name] if size == 1 else [f"{site.name}[{index}]" for index in range(size)]
+    return names

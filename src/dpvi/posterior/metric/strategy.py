@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
+from dpvi.core.columns import Column
+from dpvi.core.plan import CURVATURE, GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, Plan
 from dpvi.core.requests import Answered, Curvature, Request, ScoreNorms, Scores
 from dpvi.models.covariate_law import draw_columns
 from dpvi.models.covariates import as_leaves
@@ -65,8 +66,13 @@ class _Block(NamedTuple):
     kept: float  # κ
 
 
-def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy:
-    """The questions of a run for ``scores``; what it returns is the answer."""
+def make_strategy(
+    scores: ScoreModel, histograms: np.ndarray | None, points: Sequence[np.ndarray] | None = None
+) -> Strategy:
+    """The questions of a run for ``scores``; what it returns is the answer.
+
+    With ``points``, where the blocks of a run that is over were measured, nothing is searched for again.
+    """
     known = yield from _known(scores, histograms)
     plan, size = scores.plan, known.simulator.num_records
     z = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
@@ -75,32 +81,41 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
     lengths: list[LengthLaw] | None = None
     found: Answer | None = None
     for number, units in enumerate(block_units(plan)):
+        z = z if points is None else points[number]
         white, own = _whitened(scores, known, z, curvature)
+        if number == _COUNTING:
+            lengths = yield from _counted(white, z, plan, size)
         if number in (_FIRST_LOOK, _COUNTING):
-            if number == _COUNTING:
-                lengths = yield from _counted(white, z, plan, size)
-            before = own if curvature is None else _carried(curvature, own)
-            curvature = yield from _looked(before._replace(whitener=white.plain), z, known, plan, number)
-            changed, _ = _whitened(scores, known, z, curvature)
+            expected = own if curvature is None else _carried(curvature, own)
+            curvature = yield from _looked(expected._replace(whitener=white.plain), z, known, plan, number)
+            before, (white, _) = white, _whitened(scores, known, z, curvature)
             if lengths is not None:
-                lengths = [law.scaled(_ratio(changed, white, curvature)) for law in lengths]
-            white = changed
-        laws = lengths or white.laws()
-        clip = clip_norm(laws, white.directions, size, signal_of(plan, sum(block_units(plan)[number:])))
-        request = Scores(z, white.matrix / clip, units)
-        released = yield request
-        laws = [law.scaled(1 / clip) for law in laws]
-        doubt = (size * excess(laws)) ** 2 * white.directions
-        blocks.append(_Block(request, released, doubt, kept_slope(laws, len(z))))
+                lengths = [law.scaled(_ratio(white, before, curvature)) for law in lengths]
+        block = yield from _block(white, lengths, z, known, plan, number)
+        blocks.append(block)
+        if points is not None and number < len(points) - 1:
+            continue
         if curvature is None:
             z = search(known.simulator, measured(plan, blocks[-_KEPT:]), z, float(np.hypot(_SEARCHING, known.error)))
             continue
-        counting = blocks[max(_FIRST_LOOK if number < _COUNTING else _COUNTING, 0) :]
-        kept = np.array([block.kept for block in counting] + [1.0] * (_KEPT - len(counting)))
+        counting = blocks[_FIRST_LOOK if number < _COUNTING else _COUNTING :]
+        kept = np.array([each.kept for each in counting] + [1.0] * (_KEPT - len(counting)))
         found = answer(known.simulator, measured(plan, counting), curvature, kept, known.variance_of_size)
         z = found.mean
     assert found is not None
-    return found
+    return found._replace(surprise=1 - lengths[0].probability if lengths else 0.0)
+
+
+def _block(
+    white: Whitened, lengths: list[LengthLaw] | None, z: np.ndarray, known: Known, plan: Plan, number: int
+) -> Generator[Request, np.ndarray, _Block]:
+    """Scores at z in the metric ``white``, clipped as the budget of this block and those to come affords."""
+    laws, units, size = lengths or white.laws(), block_units(plan), known.simulator.num_records
+    clip = clip_norm(laws, white.directions, size, signal_of(plan, sum(units[number:])))
+    request = Scores(z, white.matrix / clip, units[number])
+    released = yield request
+    laws = [law.scaled(1 / clip) for law in laws]
+    return _Block(request, released, (size * excess(laws)) ** 2 * white.directions, kept_slope(laws, len(z)))
 
 
 def _counted(
@@ -152,9 +167,25 @@ def _ratio(after: Whitened, before: Whitened, curvature: MeasuredCurvature) -> f
     return float(np.sqrt(sizes[0] / sizes[1]))
 
 
+def plausible_shares(
+    columns: Sequence[Column], shares: np.ndarray, num_records: float, noise_scale: float
+) -> np.ndarray:
+    """Shares of bins, none below half of what noise hides, nor below a quarter of an even share.
+
+    A level that noise hides is not absent: in a metric that knows no record of it, its records would all be clipped.
+    """
+    counted = [column.bins for column in columns if column.bins]
+    parts = np.split(np.asarray(shares, np.float64), np.cumsum(counted)[:-1])
+    raised = [np.maximum(part, min(0.25 / len(part), 0.5 * noise_scale / num_records)) for part in parts]
+    return np.concatenate([part / part.sum() for part in raised]) if counted else shares
+
+
 def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequence[Answered]) -> Answer:
     """The answer of a run from what it asked and was told: its strategy, told the same again."""
-    strategy = make_strategy(scores, histograms)
+    points = [each.request.query for each in answers if isinstance(each.request, Scores)]
+    if len(points) != len(block_units(scores.plan)):
+        raise ValueError("These measurements are not those of a whole run of this plan; fit again.")
+    strategy = make_strategy(scores, histograms, points)
     released: Any = None
     try:
         for each in [*answers, None]:
@@ -162,7 +193,7 @@ def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequen
             released = None if each is None else each.released
     except StopIteration as done:
         return done.value
-    raise ValueError("These measurements are not those of a whole run; fit again.")
+    raise ValueError("These measurements are not those of a whole run of this plan; fit again.")
 
 
 def block_units(plan: Plan) -> list[int]:
@@ -207,7 +238,9 @@ def _known(scores: ScoreModel, histograms: np.ndarray | None) -> Generator[Reque
             if scores.covariate_law is not None:
                 leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(scores.covariate_law(key, _ROWS))]
             else:
-                rows = np.asarray(draw_columns(plan.covariates or (), people.law, key, _ROWS), np.float64)
+                columns = plan.covariates or ()
+                shares = plausible_shares(columns, people.law.shares, size, plan.release(HISTOGRAMS).noise_scale)
+                rows = np.asarray(draw_columns(columns, people.law._replace(shares=shares), key, _ROWS), np.float64)
                 error = _UNMEASURED
                 whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
                 if whole and any(release.name == MOMENTS for release in plan.releases):

@@ -87,7 +87,7 @@ def counted_laws(
         LengthLaw(float(weight), lengths, masses / max(float(masses.sum()), 1e-9))
         for weight, (_, masses) in zip(weights[1:], found, strict=True)
     ]
-    return [law for law in laws if law.probability > _IMPROBABLE]
+    return [laws[0], *(law for law in laws[1:] if law.probability > _IMPROBABLE)]
 
 
 def excess(laws: list[LengthLaw]) -> float:

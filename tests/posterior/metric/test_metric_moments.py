@@ -1,0 +1,143 @@
+"""Rows with the second moments that the records have, from noisy sums asked for by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.measuring import expected
+from support.metric import drive, root_of, triangle
+from support.statistics import assert_close
+
+from dpvi.posterior.metric.moments import measured_rows
+
+NUM_RECORDS, UNITS = 4000, 14
+SHARES = (0.5, 0.3, 0.2)
+
+
+def two_columns(correlation: float, random: np.random.Generator) -> np.ndarray:
+    """An intercept and two numbers on different scales."""
+    first, other = random.normal(size=(2, NUM_RECORDS))
+    second = correlation * first + np.sqrt(1 - correlation**2) * other
+    return np.stack([np.ones(NUM_RECORDS), first, 1 + 2 * second], axis=1)
+
+
+def levels_and_a_number(random: np.random.Generator) -> np.ndarray:
+    """An intercept, the indicators of three levels, which add up to it, and a number that goes with the level."""
+    level = random.choice(3, size=NUM_RECORDS, p=SHARES)
+    number = level + 0.5 * random.normal(size=NUM_RECORDS)
+    return np.column_stack([np.ones(NUM_RECORDS), np.eye(3)[level], number])
+
+
+def independent_rows(records: np.ndarray, random: np.random.Generator, together: tuple[int, ...] = ()) -> np.ndarray:
+    """Every column as it is, two times over, in an order of its own; columns ``together`` in one order."""
+    twice = np.tile(records, (2, 1))
+    rows = np.stack([random.permutation(column) for column in twice.T], axis=1)
+    rows[:, together] = random.permutation(twice)[:, together]
+    return rows
+
+
+def answering(records: np.ndarray, noise_multiplier: float, random: np.random.Generator):
+    def answer(request):
+        exact = expected(request, (records, np.zeros(0)))
+        return exact + noise_multiplier / np.sqrt(request.units) * random.normal(size=exact.shape)
+
+    return answer
+
+
+def noise_of(records, request, noise_multiplier: float, size: int) -> float:
+    """The noise of a whitened moment that ``request`` measures.
+
+    To a matrix that stands for the identity, of trace d, a record adds min(1, |x̃|²) on average. So noise of standard
+    deviation s on the sum over N of them is noise of s d / (N E min(1, |x̃|²)).
+    """
+    added = np.mean(np.minimum(1.0, np.sum((records @ request.metric.T) ** 2, axis=1)))
+    return noise_multiplier / np.sqrt(request.units) / len(records) * size / added
+
+
+def assert_moments(rows, records, request, noise_multiplier: float) -> None:
+    """Rows have the moments of the records, but for the noise of ``request``, the last of a run, and its clipping.
+
+    Rows are not the records, so what clipping took is put back with an error: of that, half is allowed.
+    """
+    values, vectors = np.linalg.eigh(records.T @ records / len(records))
+    kept = values > 1e-9 * values.max()  # directions in which records differ
+    white = vectors[:, kept] / np.sqrt(values[kept])
+    size = white.shape[1]
+    squares = np.sum((records @ request.metric.T) ** 2, axis=1)
+    lost = 1 - np.minimum(squares, 1.0).sum() / squares.sum()
+    standard_error = np.hypot(noise_of(records, request, noise_multiplier, size), lost / 2)
+    found = white.T @ (rows.T @ rows / len(rows)) @ white
+    assert_close(triangle(found - np.eye(size)), 0.0, standard_error)
+
+
+@pytest.mark.parametrize("correlation", [0.95, 0.0])
+@pytest.mark.parametrize("noise_multiplier", [3.0, 30.0])
+def test_rows_have_the_moments_of_the_records(correlation, noise_multiplier):
+    random = np.random.default_rng(1)
+    records = two_columns(correlation, random)
+    rows = independent_rows(records, random)
+    (moved, error), done = drive(
+        measured_rows(rows, NUM_RECORDS, noise_multiplier, UNITS), answering(records, noise_multiplier, random)
+    )
+    assert sum(each.request.units for each in done) <= UNITS
+    assert_moments(moved, records, done[-1].request, noise_multiplier)
+    assert 0 <= error < 0.2
+    with pytest.raises(AssertionError):  # rows of the other kind
+        wrong = rows if correlation else independent_rows(two_columns(0.95, random), random, together=(1, 2))
+        assert_moments(wrong, records, done[-1].request, noise_multiplier)
+
+
+def test_the_number_of_units_may_be_one():
+    random = np.random.default_rng(2)
+    records = two_columns(0.5, random)
+    rows = independent_rows(records, random)
+    (moved, _), done = drive(measured_rows(rows, NUM_RECORDS, 3.0, 1), answering(records, 3.0, random))
+    assert [each.request.units for each in done] == [1]
+    assert_moments(moved, records, done[-1].request, 3.0)
+
+
+@pytest.mark.parametrize("noise_multiplier", [3.0, 30.0])
+def test_indicators_beside_an_intercept_stay_dependent(noise_multiplier):
+    random = np.random.default_rng(3)
+    records = levels_and_a_number(random)
+    rows = independent_rows(records, random, together=(0, 1, 2, 3))
+    (moved, _), done = drive(
+        measured_rows(rows, NUM_RECORDS, noise_multiplier, UNITS), answering(records, noise_multiplier, random)
+    )
+    assert all(np.all(np.isfinite(each.request.metric)) for each in done)
+    np.testing.assert_allclose(moved[:, 1:4].sum(axis=1), moved[:, 0], atol=1e-9)
+    assert_moments(moved, records, done[-1].request, noise_multiplier)
+    with pytest.raises(AssertionError):  # the number does not go with the level
+        assert_moments(rows, records, done[-1].request, noise_multiplier)
+
+
+def relative_changes(noise_multiplier: float, size: int, num_records: int, runs: int) -> tuple[np.ndarray, float]:
+    """|E|² of rows that are right already, S^(−½) S' S^(−½) = I + E, run by run, and what the last noise alone makes."""
+    random = np.random.default_rng(4)
+    records = random.normal(size=(num_records, size))
+    white, changes, noise = root_of(records.T @ records / num_records, -0.5), [], np.inf
+    for _ in range(runs):
+        asking = measured_rows(records, num_records, noise_multiplier, UNITS)
+        (moved, _), done = drive(asking, answering(records, noise_multiplier, random))
+        changes.append(np.sum((white @ (moved.T @ moved / num_records) @ white - np.eye(size)) ** 2))
+        noise = noise_of(records, done[-1].request, noise_multiplier, size)
+    return np.array(changes), noise**2 * size * (size + 1) / 2
+
+
+@pytest.mark.parametrize("noise_multiplier", [10.0, 100.0])
+def test_noise_alone_moves_rows_by_less_than_noise(noise_multiplier):
+    runs = 60
+    found, unshrunk = relative_changes(noise_multiplier, 4, NUM_RECORDS, runs)
+    assert found.mean() + 4 * found.std() / np.sqrt(runs) < unshrunk
+    assert found.mean() > 0.01 * unshrunk  # the comparison is of like with like
+
+
+@pytest.mark.xfail(
+    raises=AssertionError,
+    strict=True,
+    reason="the floor 0.3·edge on eigenvalues exceeds 1 where noise is large, and blows rows up that noise alone moved",
+)
+@pytest.mark.parametrize(("size", "num_records", "noise_multiplier"), [(20, 1000, 57.0), (4, 500, 1e5)])
+def test_noise_that_drowns_everything_leaves_independent_rows(size, num_records, noise_multiplier):
+    """(20 columns, N = 1000 and the noise of epsilon = 1; then noise without bounds.)"""
+    assert np.median(relative_changes(noise_multiplier, size, num_records, runs=5)[0]) < 0.2 * size
