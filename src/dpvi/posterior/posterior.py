@@ -58,7 +58,7 @@ class Summary(NamedTuple):
     sampling_sd: np.ndarray | None = None  # the part that the same model has without privacy
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``, and the parts of ``sd`` where they are known."""
+        """``{parameter: {"mean": …, "sd": …, "lower": …, "upper": …}}``, with the parts of ``sd`` where known."""
         columns = {"mean": self.mean, "sd": self.sd, "lower": self.lower, "upper": self.upper, **self._parts}
         return {
             name: {column: float(values[index]) for column, values in columns.items()}
@@ -162,9 +162,7 @@ class Posterior:
             alone = Posterior(privacy, self.bijections, self.method, self.guarantee).sample(num_samples, _fixed(key))
             added = np.minimum(_flat(alone, num_samples).std(axis=0), sd)
             parts = added, np.sqrt(sd**2 - added**2)
-        return Summary(
-            names, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts
-        )
+        return Summary(names, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts)
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any

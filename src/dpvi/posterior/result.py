@@ -37,7 +37,11 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "metric": metric_posterior,
 }
 # what a method reads of a result besides trace and family
-_OF_THE_RUN = {"na_dpvi": ("plan", "estimator"), "score": ("plan", "model", "scores"), "metric": ("plan", "model", "scores")}
+_OF_THE_RUN = {
+    "na_dpvi": ("plan", "estimator"),
+    "score": ("plan", "model", "scores"),
+    "metric": ("plan", "model", "scores"),
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

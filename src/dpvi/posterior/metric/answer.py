@@ -5,10 +5,10 @@ The answer without privacy, θ, maximises log p(θ) + Σ log p(x_i | θ). So the
 
     b_j = κ_j W_j (H (θ − q_j) − ∇log p(θ)) + error
 
-with H the measured curvature, as the model says that it changes on the way from q_j to θ, and κ_j the share of a shift that clipping leaves. The error has the noise of block j, and
-what is doubted:
+with H the measured curvature, as the model says that it changes on the way from q_j to θ, and κ_j the share of a shift
+that clipping leaves. The error has the noise of block j, and what is doubted:
 
-    R_j² G_j                             what clipping bent beyond the model: all it may have taken, where long scores point
+    R_j² G_j                             all that clipping may have taken, where long scores point
     (N η |V⁻ᵀ(θ − q_j)|)² κ_j² I / C²    the noise η in an entry of the curvature
     τ² (m mᵀ + |m|² I/d)/2               a log likelihood that is no parabola, m the mean of b_j
     N E[e eᵀ]                            between blocks: what clipping makes of these records by chance
@@ -25,6 +25,7 @@ Where blocks contradict each other beyond all of this, the privacy part is widen
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ import scipy.stats
 
 from dpvi.posterior.metric.blocks import Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature, elsewhere
-from dpvi.posterior.metric.simulator import Simulator
+from dpvi.posterior.metric.simulator import Expected, Simulator
 
 _CONTRADICTION = 0.9  # blocks that differ by more than this quantile of what they may contradict each other
 _TOLERATED = 0.25  # an error of the curvature that the other doubts make up for
@@ -49,15 +50,23 @@ class Answer(NamedTuple):
     contradiction: float  # p-value of the blocks against each other
     inflation: float  # by which the privacy part was widened for that
     doubted: np.ndarray  # the share of the privacy part's variance that is doubt about clipping, by parameter
+    curvature_error: float  # relative, of the curvature that the answer rests on
     surprise: float = 0.0  # how probable it is that scores are longer than the model expects
 
 
+class _System(NamedTuple):
+    """The linear equations for θ, with covariances as they are if it lies where it was last thought to be."""
+
+    theta: np.ndarray  # their solution
+    prior: np.ndarray  # P + P (H + P)⁻¹ P
+    slope: np.ndarray  # A, (Jd, d)
+    target: np.ndarray  # A θ + error, (Jd,)
+    covariance: np.ndarray  # S, (Jd, Jd)
+    curvature: np.ndarray  # H at θ
+
+
 def answer(
-    simulator: Simulator,
-    measured: Measured,
-    curvature: MeasuredCurvature,
-    kept: np.ndarray,
-    variance_of_size: float,
+    simulator: Simulator, measured: Measured, curvature: MeasuredCurvature, kept: np.ndarray, variance_of_size: float
 ) -> Answer:
     """The answer near the last query point.
 
@@ -74,50 +83,75 @@ def answer(
     variance_of_size
         Of the number of records, where it is an estimate.
     """
-    query, metric = measured.blocks
-    present = np.any(metric != 0, axis=(1, 2))
-    last = query[np.nonzero(present)[0][-1]]
-    size, dimension = simulator.num_records, len(last)
+    present = np.any(measured.blocks.metric != 0, axis=(1, 2))
+    last = measured.blocks.query[np.nonzero(present)[0][-1]]
     found = simulator.expected(last, last, measured.blocks)
-    precision, gradient = found.prior_precision, found.prior_gradient
-    between = size * found.residual + size**2 * found.error
-    scale = np.linalg.norm(metric @ np.linalg.inv(curvature.whitener), axis=(1, 2)) / np.sqrt(dimension)  # 1/C_j
-    theta = last
-    for _ in range(_ROUNDS):
-        matrices = np.stack([_between(simulator, curvature, each, theta) for each in query])
-        matrix = elsewhere(curvature, simulator.information(theta))
-        turned = precision @ np.linalg.inv(matrix + precision)
-        prior, pull = precision + turned @ precision, (np.eye(dimension) + turned) @ gradient
-        slopes = kept[:, None, None] * (metric @ (matrices + precision))
-        # ∇log p(θ) ≈ gradient − P (θ − last)
-        constant = kept[:, None] * (metric @ (precision @ last + gradient))
-        target = measured.released + constant + kept[:, None] * np.einsum("jab,jbc,jc->ja", metric, matrices, query)
-        step = theta - query
-        mean = kept[:, None] * np.einsum("jab,jbc,jc->ja", metric, matrices, step)
-        noise = kept * size * scale * curvature.noise * np.array([curvature.distance(each) for each in step])
-        covariances = measured.covariances(mean, curvature.error) + noise[:, None, None] ** 2 * np.eye(dimension)
-        joint = scipy.linalg.block_diag(*covariances) + between
-        joint = joint + variance_of_size / size**2 * np.outer(mean, mean)
-        stacked = slopes.reshape(-1, dimension)
-        weighted = np.linalg.solve(joint, stacked)
-        total = prior + stacked.T @ weighted
-        theta = np.linalg.solve(total, pull + prior @ last + weighted.T @ target.reshape(-1))
+    linear = partial(_linear, simulator, measured, curvature, kept, variance_of_size, last, found)
+    system = linear(last)
+    for _ in range(_ROUNDS - 1):
+        system = linear(system.theta)
+    weighted = np.linalg.solve(system.covariance, system.slope)
     # were the curvature smaller by its error, the same noise would leave θ less sure by as much
-    privacy = np.linalg.inv(prior + stacked.T @ weighted / (1 + max(curvature.error - _TOLERATED, 0.0)) ** 2)
-    left = target.reshape(-1) - stacked @ theta
-    freedom = (int(present.sum()) - 1) * dimension
-    statistic = float(left @ np.linalg.solve(joint, left))
-    p_value = float(scipy.stats.chi2.sf(statistic, freedom)) if freedom else 1.0
-    inflation = max(1.0, statistic / float(scipy.stats.chi2.ppf(_CONTRADICTION, freedom))) if freedom else 1.0
-    bent = weighted.T @ scipy.linalg.block_diag(*measured.doubt) @ weighted
-    doubted = np.diag(privacy @ bent @ privacy) / np.diag(privacy)
-    sampling = np.linalg.inv(matrix + precision)
-    return Answer(theta, inflation * privacy, (sampling + sampling.T) / 2, p_value, inflation, doubted)
+    doubted = (1 + max(curvature.error - _TOLERATED, 0.0)) ** 2
+    privacy = np.linalg.inv(system.prior + system.slope.T @ weighted / doubted)
+    bent = weighted.T @ np.asarray(scipy.linalg.block_diag(*measured.doubt)) @ weighted
+    p_value, inflation = _contradiction(system, (int(present.sum()) - 1) * len(last))
+    sampling = np.linalg.inv(system.curvature + found.prior_precision)
+    return Answer(
+        system.theta,
+        inflation * privacy,
+        (sampling + sampling.T) / 2,
+        p_value,
+        inflation,
+        np.diag(privacy @ bent @ privacy) / np.diag(privacy),
+        curvature.error,
+    )
 
 
-def _between(
-    simulator: Simulator, curvature: MeasuredCurvature, query: np.ndarray, theta: np.ndarray
-) -> np.ndarray:
+def _linear(
+    simulator: Simulator,
+    measured: Measured,
+    curvature: MeasuredCurvature,
+    kept: np.ndarray,
+    variance_of_size: float,
+    last: np.ndarray,
+    found: Expected,
+    theta: np.ndarray,
+) -> _System:
+    """The equations with curvature and doubt as they are where θ is ``theta``."""
+    (query, metric), size, dimension = measured.blocks, simulator.num_records, len(last)
+    precision, gradient = found.prior_precision, found.prior_gradient
+    matrix = elsewhere(curvature, simulator.information(theta))
+    turned = precision @ np.linalg.inv(matrix + precision)
+    prior = precision + turned @ precision
+    turning = kept[:, None, None] * metric  # κ W
+    way = turning @ np.stack([_between(simulator, curvature, each, theta) for each in query])  # κ W H
+    slope = (way + turning @ precision).reshape(-1, dimension)
+    # ∇log p(θ) ≈ gradient − P (θ − last)
+    target = measured.released + turning @ (precision @ last + gradient) + np.einsum("jab,jb->ja", way, query)
+    mean = np.einsum("jab,jb->ja", way, theta - query)
+    scale = np.linalg.norm(turning @ np.linalg.inv(curvature.whitener), axis=(1, 2)) / np.sqrt(dimension)  # κ/C
+    noise = size * scale * curvature.noise * np.array([curvature.distance(theta - each) for each in query])
+    covariances = measured.covariances(mean, curvature.error) + noise[:, None, None] ** 2 * np.eye(dimension)
+    covariance = np.asarray(scipy.linalg.block_diag(*covariances)) + size * found.residual + size**2 * found.error
+    covariance = covariance + variance_of_size / size**2 * np.outer(mean, mean)
+    weighted = np.linalg.solve(covariance, slope)
+    pull = (np.eye(dimension) + turned) @ gradient + prior @ last
+    solved = np.linalg.solve(prior + slope.T @ weighted, pull + weighted.T @ target.reshape(-1))
+    return _System(solved, prior, slope, target.reshape(-1), covariance, matrix)
+
+
+def _contradiction(system: _System, freedom: int) -> tuple[float, float]:
+    """The p-value of the blocks against each other, and by how much their covariance must grow to allow for it."""
+    if freedom < 1:
+        return 1.0, 1.0
+    left = system.target - system.slope @ system.theta
+    statistic = float(left @ np.linalg.solve(system.covariance, left))
+    most = float(scipy.stats.chi2.ppf(_CONTRADICTION, freedom))
+    return float(scipy.stats.chi2.sf(statistic, freedom)), max(1.0, statistic / most)
+
+
+def _between(simulator: Simulator, curvature: MeasuredCurvature, query: np.ndarray, theta: np.ndarray) -> np.ndarray:
     """The mean curvature on the way from a query point to θ, by Simpson's rule."""
     ends = simulator.information(query) + simulator.information(theta)
     return elsewhere(curvature, (ends + 4 * simulator.information((query + theta) / 2)) / 6)

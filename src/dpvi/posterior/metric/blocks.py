@@ -23,7 +23,7 @@ class Measured(NamedTuple):
     doubt: np.ndarray  # R_j² G_j, (J, d, d)
 
     def covariances(self, mean: np.ndarray, error: float) -> np.ndarray:
-        """ν_j² I + R_j² G_j + τ² (m_j m_jᵀ + |m_j|² I/d)/2 for means m_j of which a share τ = ``error`` may be wrong."""
+        """ν_j² I + R_j² G_j + τ² (m_j m_jᵀ + |m_j|² I/d)/2 where a share τ = ``error`` of ``mean`` m_j may be wrong."""
         even = np.eye(mean.shape[1]) / mean.shape[1]
         lengths = np.sum(mean**2, axis=1)[:, None, None]
         bent = error**2 / 2 * (mean[:, :, None] * mean[:, None, :] + lengths * even)

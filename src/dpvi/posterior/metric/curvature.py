@@ -1,9 +1,9 @@
 """The curvature of the log likelihood at the answer, measured: how far from a point the answer lies, given its score.
 
-In whitened coordinates, V h Vᵀ with h = −∇²log p of a record, the model expects T = V F Vᵀ, nearly the identity, for the
-mean over records. What the records have instead is T + E. It tells what no law of covariates could: which records there
-are, how columns go together, where responses are nearly certain. E is shrunk where noise explains it (positive-part
-James-Stein), eigenvalues are kept away from zero, and H = N V⁻¹ (T + E) V⁻ᵀ.
+In whitened coordinates, V h Vᵀ with h = −∇²log p of a record, the model expects T = V F Vᵀ, nearly the identity, for
+the mean over records. What the records have instead is T + E. It tells what no law of covariates could: which records
+there are, how columns go together, where responses are nearly certain. E is shrunk where noise explains it
+(positive-part James-Stein), eigenvalues are kept away from zero, and H = N V⁻¹ (T + E) V⁻ᵀ.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class CurvatureClipping(NamedTuple):
     clipped: np.ndarray  # the same with
 
 
-def curvature_clipping(hessians: np.ndarray, weights: np.ndarray, whitener: np.ndarray, noise: float) -> CurvatureClipping:
+def curvature_clipping(
+    hessians: np.ndarray, weights: np.ndarray, whitener: np.ndarray, noise: float
+) -> CurvatureClipping:
     """Where to clip, by what simulated ``hessians`` (m, d, d) lose and what ``noise``, that of a mean, costs."""
     white = whitener @ hessians @ whitener.T
     sizes = np.linalg.norm(white, axis=(1, 2))
@@ -77,12 +79,13 @@ def measured_curvature(
     target = whitener @ expected.matrix @ whitener.T / num_records
     off = found - target
     shrink = max(0.0, 1 - noise**2 * dimension * (dimension + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
-    edge = 1.4 * noise * np.sqrt(dimension) * np.sqrt(shrink)
+    edge = 1.4 * noise * np.sqrt(dimension)  # the largest eigenvalue of symmetric noise
     values, vectors = np.linalg.eigh(target + shrink * off)
-    values = np.maximum(values, max(_SMALLEST, 0.3 * edge))
+    values = np.maximum(values, max(_SMALLEST, 0.3 * edge * np.sqrt(shrink)))
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T
-    error = float(np.hypot(_STRAIGHT, min(1.0, (1 - shrink) * expected.error + edge / 2)))
+    # what was not seen to differ may still differ by as much as noise hides
+    error = float(np.hypot(_STRAIGHT, min(expected.error, edge)))
     matrix = (matrix + matrix.T) / 2
     return MeasuredCurvature(matrix, expected.information, whitener, noise * float(np.sqrt(shrink)), error)
 

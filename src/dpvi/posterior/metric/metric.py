@@ -3,8 +3,8 @@
     W = (F + P (1/N + d/(Nμ)²))^(−½) / C
 
 with F the information of one record at the point of measuring, simulated, and P the prior's precision: directions that
-noise of signal μ drowns below the prior are not stretched. Whitened scores V g, V = C W, have E|V g|² ≈ d. C trades noise
-against what clipping bends. In coordinate k of the whitened space the answer's variance is about
+noise of signal μ drowns below the prior are not stretched. Whitened scores V g, V = C W, have E|V g|² ≈ d. C trades
+noise against what clipping bends. In coordinate k of the whitened space the answer's variance is about
 
     v_k(C) = (N E min(n, C)²/d + C²/μ² + R² G_kk) / (N E[min(n, C) n]/d)²,     n = |V g|,   R = N E(n − C)₊,
 
@@ -41,7 +41,9 @@ class Whitened(NamedTuple):
         return simulated_law(self.lengths, self.weights)
 
 
-def whitened(scores: np.ndarray, weights: np.ndarray, information: np.ndarray, ridge: np.ndarray, bounded: bool) -> Whitened:
+def whitened(
+    scores: np.ndarray, weights: np.ndarray, information: np.ndarray, ridge: np.ndarray, bounded: bool
+) -> Whitened:
     """V, n and G.
 
     Parameters
@@ -54,7 +56,7 @@ def whitened(scores: np.ndarray, weights: np.ndarray, information: np.ndarray, r
         Added to it; see :func:`prior_ridge`.
     bounded
         Whether responses have a finite support. Where they do not, scores may be longer than any simulation shows, in
-        the directions where simulated ones are long already, and these directions are shortened, V ← (d G)^(−¾) V: heavy
+        the directions where simulated ones are long already. These directions are shortened, V ← (d G)^(−¾) V: heavy
         tails then cost width where they are, and not everywhere.
     """
     plain = matrix = power(information + ridge, -0.5)
@@ -74,9 +76,7 @@ def prior_ridge(prior_precision: np.ndarray, num_records: float, signal: float) 
     return prior_precision * (1 / num_records + len(prior_precision) / (num_records * signal) ** 2)
 
 
-def long_directions(
-    white: np.ndarray, lengths: np.ndarray, weights: np.ndarray, evenly: float = _EVENLY
-) -> np.ndarray:
+def long_directions(white: np.ndarray, lengths: np.ndarray, weights: np.ndarray, evenly: float = _EVENLY) -> np.ndarray:
     """G: where long scores point, E[(n − q)₊ u uᵀ] / E(n − q)₊ with u = V g / n, and a little in all directions."""
     dimension = white.shape[1]
     over = weights * np.maximum(lengths - np.quantile(lengths, _LONGEST), 0.0) + 1e-300
@@ -94,9 +94,7 @@ def clip_norm(laws: list[LengthLaw], directions: np.ndarray, num_records: float,
     return float(candidates[costs <= costs.min() + _SLACK].max())
 
 
-def _cost(
-    clip: float, laws: list[LengthLaw], directions: np.ndarray, num_records: float, signal: float
-) -> float:
+def _cost(clip: float, laws: list[LengthLaw], directions: np.ndarray, num_records: float, signal: float) -> float:
     """The mean of log v_k."""
     dimension = len(directions)
     usual = 3 * np.sqrt(dimension)  # longer scores are not the model's, so they carry no information on its parameters

@@ -19,12 +19,12 @@ from dpvi.posterior.metric.answer import Answer
 from dpvi.posterior.metric.strategy import answer_of
 from dpvi.posterior.score.model import ScoreModel
 
-
 _LEVEL = 0.001
+_UNKNOWN = 0.6  # a relative error of the curvature
 _DOUBTED = 0.15  # of a parameter's privacy variance
 _COVERED = (
-    "Intervals are about what this model and prior would say without privacy, and include what privacy added; whether the "
-    "model is right is another question."
+    "Intervals are about what this model and prior would say without privacy, and include what privacy added. Whether "
+    "the model is right is another question."
 )
 
 
@@ -116,13 +116,19 @@ def _findings(answer: Answer, names: list[str]) -> list[str]:
             f"added to the intervals was widened by {np.sqrt(answer.inflation):.2g}. Measure with a larger epsilon, or "
             "fit fewer parameters."
         )
+    if answer.curvature_error > _UNKNOWN:
+        found.append(
+            "This budget is too small to measure the curvature of the log likelihood; intervals rest on what the model "
+            "expects of it, and can be too narrow where columns depend on each other or levels are rare. Use a larger "
+            "epsilon or fewer columns."
+        )
     bent = np.nonzero(answer.doubted > _DOUBTED)[0]
     if answer.surprise > 1 - _LEVEL and len(bent):
         worst = bent[np.argsort(-answer.doubted[bent])][:3]
         found.append(
             "Some records have longer scores than this model expects, and clipping took a part of them away that was "
-            f"not measured. Doubt it most for {', '.join(names[index] for index in worst)}. Use a response with heavier "
-            "tails (StudentT, NegativeBinomial2), or a larger epsilon."
+            f"not measured. Doubt it most for {', '.join(names[index] for index in worst)}. Use a response with "
+            "heavier tails (StudentT, NegativeBinomial2), or a larger epsilon."
         )
     return found
 

@@ -1,10 +1,10 @@
 """Records drawn from the model at z with given rows of covariates, and what scores of such records are like.
 
 Rows of covariates stay the same for every z; responses are enumerated where their support is small and finite, and
-else drawn at a reference point, with weights p(y | z)/p(y | reference) near it: a mean is then smooth in z. With clipped
-scores c_j = clip₁(W_j ∇log p(x; q_j)) of block j, scores g = ∇log p(x; z) and weights w,
+else drawn at a reference point, with weights p(y | z)/p(y | reference) near it: a mean is then smooth in z. With
+clipped scores c_j = clip₁(W_j ∇log p(x; q_j)) of block j, scores g = ∇log p(x; z) and weights w,
 
-    m_j = N (Σ w c_j − B_j Σ w g)        the mean of a sum; B the regression of c on g, since E g = 0 (a control variate)
+    m_j = N (Σ w c_j − B_j Σ w g)        the mean of a sum; B the regression of c on g, a control variate
     A_j = ∂m_j/∂z = N Σ w c_j gᵀ         by the score-function identity
     F   = Σ w g gᵀ                       the information of one record
     e_j = c_j − E c_j − B_j (g − E g)    what clipping makes of a record beyond its score: zero where nothing is clipped
@@ -13,7 +13,7 @@ scores c_j = clip₁(W_j ∇log p(x; q_j)) of block j, scores g = ∇log p(x; z)
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +122,7 @@ def _drawing(scores: ScoreModel, rows: int) -> _Drawing:
         law = (lambda _, n: leaves) if leaves else None
         if not scores.enumerates:
             return simulate_records(model, z, typed, rows, law), 1
-        index, support = scores.response
+        index, support = cast(tuple[int, Any], scores.response)
         parts, treedef = jax.tree.flatten(with_covariates(model, typed, rows, law))
         dtype = parts[index].dtype
         parts = [jnp.repeat(part, len(support), axis=0) for part in parts]
@@ -166,7 +166,7 @@ def _programs(scores: ScoreModel, rows: int) -> _Programs:
         precision = (vectors * jnp.maximum(spread, 0.0)) @ vectors.T
         return model.log_prior(z), jax.grad(model.log_prior)(z), precision
 
-    def expected(z, reference, query, metric, key, leaves, size) -> Any:  # noqa: ANN001
+    def expected(z, reference, query, metric, key, leaves, size) -> Any:
         batch, values = records(reference, key, leaves)
         weight = weights(z, reference, batch, values)
         score = gradients(z, batch)

@@ -3,8 +3,8 @@
 1. Histograms came first: the number of records, and rows of independent columns.
 2. Second moments of the covariates in rounds: rows that go together as the records' columns do.
 3. Six blocks of scores, each twice as long as the one before, at the best answer so far. The first four find the way:
-   they are measured far from the answer, where what a sum of scores says rests on the model's global shape, which misfit
-   bends. So they choose points and nothing else.
+   they are measured far from the answer, where what a sum of scores says rests on the model's global shape, which
+   misfit bends. So they choose points and nothing else.
 4. Before the third, the curvature there; before the fifth, counts of records by the length of their scores, and the
    curvature again, in the metric of the first. Tails and curvature are seen and not assumed.
 5. The last two blocks, with three quarters of the scores' budget, are the answer.
@@ -80,7 +80,7 @@ def make_strategy(
     curvature: MeasuredCurvature | None = None
     lengths: list[LengthLaw] | None = None
     found: Answer | None = None
-    for number, units in enumerate(block_units(plan)):
+    for number in range(len(block_units(plan))):
         z = z if points is None else points[number]
         white, own = _whitened(scores, known, z, curvature)
         if number == _COUNTING:

@@ -50,9 +50,7 @@ def simulated_law(lengths: np.ndarray, shares: np.ndarray) -> list[LengthLaw]:
     return [LengthLaw(1.0, lengths, shares)]
 
 
-def counted_laws(
-    counts: np.ndarray, noise_scale: float, simulated: LengthLaw, num_records: float
-) -> list[LengthLaw]:
+def counted_laws(counts: np.ndarray, noise_scale: float, simulated: LengthLaw, num_records: float) -> list[LengthLaw]:
     """The laws that noisy ``counts`` with noise of standard deviation ``noise_scale`` allow.
 
     The model's own law, ``simulated``, is believed as much as all others together times four, until counts speak.
