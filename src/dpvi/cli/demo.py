@@ -24,11 +24,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     model, data = _model(), simulate()
     columns = [dpvi.Numeric(-4, 4)] * len(WEIGHTS)
-    settings = {"epsilon": arguments.epsilon, "delta": 1e-5, "sampling_rate": 0.02, "num_steps": 4000, "clip_norm": 3.0}
-    plan = dpvi.plan(**settings, covariates=columns)
+    budget = {"epsilon": arguments.epsilon, "delta": 1e-5}
+    plan = dpvi.plan(**budget, covariates=columns)
     print(plan.guarantee, end="\n\n")
     result = dpvi.fit(model, data, plan, seed=arguments.seed)
-    usual = dpvi.fit(model, data, dpvi.plan(**settings), seed=arguments.seed, progress=False)
+    steps = dpvi.plan(**budget, sampling_rate=0.02, num_steps=4000, clip_norm=3.0)
+    usual = dpvi.fit(model, data, steps, seed=arguments.seed, progress=False)
     without_privacy = dpvi.plan_nonprivate(sampling_rate=1.0, num_steps=2000)
     reference = dpvi.fit(model, data, without_privacy, seed=0, progress=False)
     posteriors = {
