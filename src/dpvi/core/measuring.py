@@ -9,6 +9,7 @@ from dpvi.core import validation
 from dpvi.core.columns import Column, Constant
 
 _SHARES = ("covariate_share", "moment_share", "curvature_share", "norm_share")
+_FEWEST = {"curvature_units": 2, "score_units": 6}  # two looks, six blocks
 _UNITS = ("moment_units", "curvature_units", "norm_units", "score_units")
 
 
@@ -56,7 +57,7 @@ class Measuring:
                 raise ValueError(f"{name} must lie strictly between 0 and 1, got {share!r}.")
         if not sum(shares.values()) < 1:
             raise ValueError(f"The shares {', '.join(_SHARES)} must leave something to the scores, got {shares}.")
-        units = {name: validation.whole_number(name, getattr(self, name)) for name in _UNITS}
+        units = {name: validation.whole_number(name, getattr(self, name), _FEWEST.get(name, 1)) for name in _UNITS}
         validation.keep(self, **shares, **units)
 
     @property

@@ -206,11 +206,6 @@ def test_noise_in_the_curvature_is_part_of_the_width():
     assert np.all(untold < 0.85)
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    strict=True,
-    reason="both blocks are read with one curvature, but its noise counts as independent between them",
-)
 def test_noise_in_the_curvature_is_covered():
     """Scores with hardly any noise, so that nothing else matters."""
     runs = 400

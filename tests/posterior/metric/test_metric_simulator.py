@@ -55,7 +55,9 @@ def all_values(kind: str, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     rows = rows_of_covariates()
     support = np.arange(2 if kind == "logistic" else MOST)
     linear = rows @ point
-    law = scipy.stats.bernoulli(1 / (1 + np.exp(-linear))) if kind == "logistic" else scipy.stats.poisson(np.exp(linear))
+    law = (
+        scipy.stats.bernoulli(1 / (1 + np.exp(-linear))) if kind == "logistic" else scipy.stats.poisson(np.exp(linear))
+    )
     weights = np.stack([law.pmf(value) for value in support], axis=1) / len(rows)
     return np.repeat(rows, len(support), axis=0), np.tile(support, len(rows)), weights.reshape(-1)
 

@@ -162,16 +162,10 @@ def test_a_run_may_have_few_units(model):
     completes(model, score_units=6, moment_units=1, norm_units=1, curvature_units=2)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="fewer than six units are one block, before which no curvature is measured: no answer is found"
-)
 def test_a_run_may_have_fewer_units_of_scores_than_blocks(model):
     completes(model, score_units=5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the first look takes the only unit of curvature and the second asks for none, which is refused"
-)
 def test_a_run_may_have_one_unit_of_curvature(model):
     completes(model, curvature_units=1)
 

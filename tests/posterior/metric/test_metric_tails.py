@@ -76,11 +76,6 @@ def test_a_model_that_is_right_is_believed(name):
     assert np.median(doubted) < 1e-3
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    strict=True,
-    reason="bins that noise alone lifts above its standard deviation count as visible, and a tail is fitted to them",
-)
 @pytest.mark.parametrize(("num_records", "noise_scale"), [(3000, 88.8), (20_000, 1e5)])
 def test_the_models_own_law_is_kept_where_noise_drowns_counts(num_records, noise_scale):
     """(The noise of epsilon = 0.1, then noise without bounds.)"""

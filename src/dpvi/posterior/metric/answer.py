@@ -9,7 +9,7 @@ with H the measured curvature, as the model says that it changes on the way from
 that clipping leaves. The error has the noise of block j, and what is doubted:
 
     R_j² G_j                             all that clipping may have taken, where long scores point
-    (N η |V⁻ᵀ(θ − q_j)|)² κ_j² I / C²    the noise η in an entry of the curvature
+    (N η κ/C)² (V⁻ᵀ(θ − q_j))·(V⁻ᵀ(θ − q_k)) I    the noise η in an entry of the curvature, shared by blocks j and k
     τ² (m mᵀ + |m|² I/d)/2               a log likelihood that is no parabola, m the mean of b_j
     N E[e eᵀ]                            between blocks: what clipping makes of these records by chance
 
@@ -131,9 +131,10 @@ def _linear(
     target = measured.released + turning @ (precision @ last + gradient) + np.einsum("jab,jb->ja", way, query)
     mean = np.einsum("jab,jb->ja", way, theta - query)
     scale = np.linalg.norm(turning @ np.linalg.inv(curvature.whitener), axis=(1, 2)) / np.sqrt(dimension)  # κ/C
-    noise = size * scale * curvature.noise * np.array([curvature.distance(theta - each) for each in query])
-    covariances = measured.covariances(mean, curvature.error) + noise[:, None, None] ** 2 * np.eye(dimension)
-    covariance = np.asarray(scipy.linalg.block_diag(*covariances)) + size * found.residual + size**2 * found.error
+    away = size * curvature.noise * scale[:, None] * curvature.distances(theta - query)
+    shared = np.kron(away @ away.T, np.eye(dimension))  # one curvature reads all blocks, so its noise is shared
+    covariance = np.asarray(scipy.linalg.block_diag(*measured.covariances(mean, curvature.error))) + shared
+    covariance = covariance + size * found.residual + size**2 * found.error
     covariance = covariance + variance_of_size / size**2 * np.outer(mean, mean)
     weighted = np.linalg.solve(covariance, slope)
     pull = (np.eye(dimension) + turned) @ gradient + prior @ last

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.posterior.metric.moments import power, symmetric
+from dpvi.posterior.metric.moments import kept_share, power, symmetric
 
 _SMALLEST = 0.02  # eigenvalue of T + E
+_LARGEST_FLOOR = 0.5  # what noise may raise the smallest one to
 _ASSUMED = 1.0  # the relative error of a curvature that is the model's own
 _STRAIGHT = 0.15  # of one that was measured: a log likelihood is no parabola
 _CHANGE = 4.0  # most that a curvature may grow or fall between two points
@@ -30,9 +31,9 @@ class MeasuredCurvature(NamedTuple):
     noise: float  # standard deviation of an entry of V H Vᵀ / N
     error: float  # relative, besides noise
 
-    def distance(self, step: np.ndarray) -> float:
-        """|V⁻ᵀ step|: times ``noise`` and N, what noise in H does to a whitened score that far away."""
-        return float(np.linalg.norm(np.linalg.solve(self.whitener.T, step)))
+    def distances(self, steps: np.ndarray) -> np.ndarray:
+        """V⁻ᵀ step of each of ``steps``, (J, d): times ``noise`` and N, what noise in H does to scores there."""
+        return np.linalg.solve(self.whitener.T, steps.T).T
 
 
 def assumed_curvature(information: np.ndarray, whitener: np.ndarray, num_records: float) -> MeasuredCurvature:
@@ -78,10 +79,10 @@ def measured_curvature(
     noise = noise * clipping.bound * float(np.linalg.norm(undo) ** 2 / dimension)
     target = whitener @ expected.matrix @ whitener.T / num_records
     off = found - target
-    shrink = max(0.0, 1 - noise**2 * dimension * (dimension + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
     edge = 1.4 * noise * np.sqrt(dimension)  # the largest eigenvalue of symmetric noise
+    shrink = kept_share(off, noise, edge)
     values, vectors = np.linalg.eigh(target + shrink * off)
-    values = np.maximum(values, max(_SMALLEST, 0.3 * edge * np.sqrt(shrink)))
+    values = np.maximum(values, max(_SMALLEST, min(_LARGEST_FLOOR, 0.3 * edge * np.sqrt(shrink))))
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T
     # what was not seen to differ may still differ by as much as noise hides

@@ -22,6 +22,8 @@ from dpvi.core.requests import CovariateMoments
 _ROUNDS = (3 / 14, 3 / 14, 8 / 14)  # of the units: the first rounds find the metric of the last
 _NO_DIRECTION = 1e-6  # an eigenvalue of the correlations below which records cannot differ
 _SMALLEST = 0.02  # an eigenvalue of I + E: what is smaller a later round finds
+_HOPELESS = 1.5
+_LARGEST_FLOOR = 0.5  # what noise may raise the smallest eigenvalue to
 _CANDIDATES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)  # quantiles of |x̃|² to clip at
 
 
@@ -72,10 +74,10 @@ def _round(
     moments = symmetric(released, len(whitener))[np.ix_(used, used)] * bound / num_records
     off = root @ moments @ root - np.eye(size)  # E and its noise
     noise *= bound * float(np.mean(np.diag(root))) ** 2
-    shrink = max(0.0, 1 - noise**2 * size * (size + 1) / 2 / max(float(np.sum(off**2)), 1e-300))
     edge = 1.4 * noise * np.sqrt(size)  # the largest eigenvalue of symmetric noise
+    shrink = kept_share(off, noise, edge)
     values, vectors = np.linalg.eigh(np.eye(size) + shrink * off)
-    values = np.maximum(values, max(_SMALLEST, 0.3 * edge))
+    values = np.maximum(values, max(_SMALLEST, min(_LARGEST_FLOOR, 0.3 * edge * np.sqrt(shrink))))
     moved = white[:, used] @ ((vectors * np.sqrt(values)) @ vectors.T) @ back[:, used].T
     return moved, min(edge, 1.0) * float(np.sqrt(shrink))
 
@@ -116,3 +118,14 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     values = np.maximum(values, 1e-10 * max(float(values.max()), 1e-300))
     return (vectors * values**exponent) @ vectors.T
+
+
+def kept_share(off: np.ndarray, noise: float, edge: float) -> float:
+    """How much of ``off``, symmetric, with ``noise`` on its diagonal, is kept: positive-part James-Stein.
+
+    Nothing where noise alone has eigenvalues beyond what is measured, which is about one.
+    """
+    if edge > _HOPELESS:
+        return 0.0
+    expected = noise**2 * len(off) * (len(off) + 1) / 2
+    return max(0.0, 1 - expected / max(float(np.sum(off**2)), 1e-300))

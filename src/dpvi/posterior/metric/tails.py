@@ -29,6 +29,8 @@ _SEEN = 12  # of these, those that are compared with counts
 _MISFIT = 0.1  # relative: no tail has exactly this form
 _FEWEST = 0.3  # a bin with fewer expected records has none
 _IMPROBABLE = 1e-3
+_VISIBLE = 2.0
+_MISSING = 0.5  # of the records
 _MOST = 0.9
 _INNOCENT = 4.0
 
@@ -55,7 +57,9 @@ def counted_laws(counts: np.ndarray, noise_scale: float, simulated: LengthLaw, n
 
     The model's own law, ``simulated``, is believed as much as all others together times four, until counts speak.
     """
-    visible = np.where(counts > noise_scale, counts, 0.0)
+    visible = np.where(counts > _VISIBLE * noise_scale, counts, 0.0)
+    if abs(visible.sum() - num_records) > _MISSING * num_records:  # noise drowns the bulk, or is what sticks out
+        return [simulated]
     first = len(counts) - 1 - int(np.argmax(np.cumsum(visible[::-1]) > _TAIL * max(visible.sum(), 1.0)))
     bins = np.arange(_BINS)
     lengths = np.concatenate([_MIDDLES[:first], _MIDDLES[first] * 2.0 ** (bins / 2)])
