@@ -97,10 +97,10 @@ class Result:
         Parameters
         ----------
         method
-            ``"metric"`` (the answer without privacy, as far as it was measured; the default for plans without steps, see
-            :func:`~dpvi.posterior.metric.metric_posterior`), ``"score"`` (what was measured, explained by the model; the
-            default for runs whose steps measured, see :func:`~dpvi.posterior.score.score_posterior`),
-            ``"stationary"`` (averaged, widened by the noise that the
+            ``"metric"`` (the answer without privacy, as far as it was measured; the default for plans without steps,
+            see :func:`~dpvi.posterior.metric.metric_posterior`), ``"score"`` (what was measured, explained by the
+            model; the default for runs whose steps measured, see
+            :func:`~dpvi.posterior.score.score_posterior`), ``"stationary"`` (averaged, widened by the noise that the
             iterates show; the default for all others), ``"average"`` (averaged iterates only), ``"last"`` (the last
             iterate as it is) or ``"na_dpvi"`` (noise-aware DPVI, for runs with ``Vanilla()`` or
             ``Preconditioned(beta=...)``; see :func:`~dpvi.posterior.noise_aware`).

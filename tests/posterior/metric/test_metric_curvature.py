@@ -138,8 +138,9 @@ def test_a_curvature_that_was_measured_is_doubted_less():
 def test_distances_are_in_the_metric_of_the_whitener():
     rows = covariates()
     curvature = assumed_curvature(information(rows), root_of(information(rows), -0.5), NUM_RECORDS)
-    step = np.array([0.1, -0.2, 0.3])
-    np.testing.assert_allclose(curvature.distance(step) ** 2, step @ information(rows) @ step)
+    steps = np.array([[0.1, -0.2, 0.3], [1.0, 0.0, -1.0]])
+    found = curvature.distances(steps)
+    np.testing.assert_allclose(found @ found.T, steps @ information(rows) @ steps.T)
 
 
 def test_a_curvature_is_the_same_at_the_same_point():

@@ -82,8 +82,8 @@ def test_rows_have_the_moments_of_the_records(correlation, noise_multiplier):
     assert sum(each.request.units for each in done) <= UNITS
     assert_moments(moved, records, done[-1].request, noise_multiplier)
     assert 0 <= error < 0.2
+    wrong = rows if correlation else independent_rows(two_columns(0.95, random), random, together=(1, 2))
     with pytest.raises(AssertionError):  # rows of the other kind
-        wrong = rows if correlation else independent_rows(two_columns(0.95, random), random, together=(1, 2))
         assert_moments(wrong, records, done[-1].request, noise_multiplier)
 
 
@@ -112,7 +112,7 @@ def test_indicators_beside_an_intercept_stay_dependent(noise_multiplier):
 
 
 def relative_changes(noise_multiplier: float, size: int, num_records: int, runs: int) -> tuple[np.ndarray, float]:
-    """|E|² of rows that are right already, S^(−½) S' S^(−½) = I + E, run by run, and what the last noise alone makes."""
+    """|E|² of rows that are right already, S^(−½) S' S^(−½) = I + E, by run, and what the last noise alone makes."""
     random = np.random.default_rng(4)
     records = random.normal(size=(num_records, size))
     white, changes, noise = root_of(records.T @ records / num_records, -0.5), [], np.inf

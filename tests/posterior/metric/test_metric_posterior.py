@@ -141,7 +141,7 @@ def test_a_coin_is_told_more_than_its_prior(coin_runs):
 
 def test_parts_add_up_and_are_the_models_own(logistic_runs):
     _, found, answers = logistic_runs
-    x, y = logistic_data()
+    x, _ = logistic_data()
     for each, truth, rows in zip(found, answers, x.astype(np.float64), strict=True):
         np.testing.assert_allclose(each.covariance, each.privacy_covariance + each.sampling_covariance)
         mean = 1 / (1 + np.exp(-rows @ truth))

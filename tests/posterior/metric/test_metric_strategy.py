@@ -162,12 +162,12 @@ def test_a_run_may_have_few_units(model):
     completes(model, score_units=6, moment_units=1, norm_units=1, curvature_units=2)
 
 
-def test_a_run_may_have_fewer_units_of_scores_than_blocks(model):
-    completes(model, score_units=5)
-
-
-def test_a_run_may_have_one_unit_of_curvature(model):
-    completes(model, curvature_units=1)
+def test_a_plan_has_units_for_all_blocks_and_looks(model):
+    completes(model, score_units=6, curvature_units=2)
+    with pytest.raises(ValueError, match="score_units"):
+        Measuring(score_units=5)
+    with pytest.raises(ValueError, match="curvature_units"):
+        Measuring(curvature_units=1)
 
 
 def test_requests_depend_on_nothing_but_what_was_released(run):
