@@ -136,3 +136,40 @@ def test_noise_alone_moves_rows_by_less_than_noise(noise_multiplier):
 def test_noise_that_drowns_everything_leaves_independent_rows(size, num_records, noise_multiplier):
     """(20 columns, N = 1000 and the noise of epsilon = 1; then noise without bounds.)"""
     assert np.median(relative_changes(noise_multiplier, size, num_records, runs=5)[0]) < 0.2 * size
+
+
+def one_factor(num_records: int, size: int, random: np.random.Generator) -> np.ndarray:
+    """Columns of which every two have a correlation of 0.9: one direction has nine tenths of all variance."""
+    factor, own = random.normal(size=(num_records, 1)), random.normal(size=(num_records, size))
+    return np.sqrt(0.9) * factor + np.sqrt(0.1) * own
+
+
+@pytest.mark.xfail(
+    raises=AssertionError,
+    strict=True,
+    reason="noise with eigenvalues beyond 1.5 is taken for hopeless; those of many columns that go together are larger",
+)
+def test_a_direction_that_is_larger_than_noise_is_found():
+    """Ten columns, N = 500 and the noise of epsilon = 1, whose eigenvalues reach two; that of the direction is nine."""
+    random, size, num_records = np.random.default_rng(6), 10, 500
+    shares = []
+    for _ in range(9):
+        records = one_factor(num_records, size, random)
+        asking = measured_rows(independent_rows(records, random), num_records, 57.0, UNITS)
+        (moved, _), _ = drive(asking, answering(records, 57.0, random))
+        shares.append(np.mean(moved.sum(axis=1) ** 2) / np.mean(records.sum(axis=1) ** 2))
+    assert np.median(shares) > 0.4  # independent rows have a tenth
+
+
+@pytest.mark.xfail(
+    raises=AssertionError, strict=True, reason="where nothing is seen nothing is kept, and then no error is told"
+)
+def test_what_noise_hides_is_told_as_an_error():
+    """Noise under which rows stay independent, of columns that nearly depend on each other."""
+    random, errors = np.random.default_rng(5), []
+    records = two_columns(0.95, random)
+    for _ in range(9):
+        asking = measured_rows(independent_rows(records, random), NUM_RECORDS, 1e5, UNITS)
+        (_, error), _ = drive(asking, answering(records, 1e5, random))
+        errors.append(error)
+    assert min(errors) > 0.5
