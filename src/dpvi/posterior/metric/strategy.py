@@ -47,6 +47,7 @@ _FIRST_LOOK, _COUNTING = 2, 4  # the block before which curvature is first measu
 _KEPT = _NUM_BLOCKS - _COUNTING
 _ROWS = 8000  # simulated
 _UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
+_FURTHEST = 6.0  # of a point to measure at from the prior's centre, in its standard deviations
 _UNIT = 2.0  # counts of lengths are in units of twice the median of simulated ones
 _SEARCHING = 0.15  # the same on the way, where a law of covariates has the measured moments
 
@@ -75,13 +76,13 @@ def make_strategy(
     """
     known = yield from _known(scores, histograms)
     plan, size = scores.plan, known.simulator.num_records
-    z = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
+    z = center = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
     blocks: list[_Block] = []
     curvature: MeasuredCurvature | None = None
     lengths: list[LengthLaw] | None = None
     found: Answer | None = None
     for number in range(len(block_units(plan))):
-        z = z if points is None else points[number]
+        z = _plausible(z, center, known) if points is None else points[number]
         white, own = _whitened(scores, known, z, curvature)
         if number == _COUNTING and not scores.exact:  # where all records are known, so are their scores
             lengths = yield from _counted(white, z, plan, size)
@@ -104,6 +105,15 @@ def make_strategy(
         z = found.mean
     assert found is not None
     return found._replace(surprise=1 - lengths[0].probability if lengths else 0.0)
+
+
+def _plausible(z: np.ndarray, center: np.ndarray, known: Known) -> np.ndarray:
+    """``z``, or, where it is further from the prior's centre than any parameters would be, a point on the way there."""
+    away = z - center
+    if not np.all(np.isfinite(away)):
+        return center
+    length = float(np.sqrt(away @ known.simulator.prior_precision(center) @ away))
+    return center + away * min(1.0, _FURTHEST * np.sqrt(len(z)) / max(length, 1e-300))
 
 
 def _block(
