@@ -31,9 +31,9 @@ _COVERED = (
 class MetricGaussian(NamedTuple):
     """N(mean, privacy + sampling covariance) on z.
 
-    The privacy part alone is about the answer that the same model and prior would give without privacy: that answer
-    lies in an interval of the privacy part with its probability, whatever made the data. The sampling part is the
-    model's own uncertainty around that answer.
+    The privacy part alone is about the answer that the same model and prior would give without privacy, and is meant
+    to hold it whatever made the data; docs/explanation/when-it-fails.md has the cases where it was seen not to. The
+    sampling part is the model's own uncertainty around that answer.
     """
 
     mean: np.ndarray

@@ -47,9 +47,9 @@ _FIRST_LOOK, _COUNTING = 2, 4  # the block before which curvature is first measu
 _KEPT = _NUM_BLOCKS - _COUNTING
 _ROWS = 8000  # simulated
 _UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
+_SEARCHING = 0.15  # the same on the way, where a law of covariates has the measured moments
 _FURTHEST = 6.0  # of a point to measure at from the prior's centre, in its standard deviations
 _UNIT = 2.0  # counts of lengths are in units of twice the median of simulated ones
-_SEARCHING = 0.15  # the same on the way, where a law of covariates has the measured moments
 
 
 class Known(NamedTuple):
@@ -208,9 +208,7 @@ def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequen
 
 def block_units(plan: Plan) -> list[int]:
     """How many units each block takes; the last takes what is left."""
-    units = plan.num_steps
-    if units < _NUM_BLOCKS:
-        return [units]
+    units = plan.num_steps  # at least one for each, by dpvi.Measuring
     total = sum(_GROWTH**k for k in range(_NUM_BLOCKS))
     counts = [max(1, units * _GROWTH**k // total) for k in range(_NUM_BLOCKS - 1)]
     return [*counts, units - sum(counts)]

@@ -13,6 +13,7 @@ t-distributed residuals with three degrees of freedom, stays partly unseen: no p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +30,10 @@ _SEEN = 12  # of these, those that are compared with counts
 _MISFIT = 0.1  # relative: no tail has exactly this form
 _FEWEST = 0.3  # a bin with fewer expected records has none
 _IMPROBABLE = 1e-3
-_VISIBLE = 2.0
-_MISSING = 0.5  # of the records
-_MOST = 0.9
-_INNOCENT = 4.0
+_VISIBLE = 2.0  # standard deviations of noise, above which a bin is thought to hold records
+_MISSING = 0.5  # of the records: where visible bins miss more, or hold as many too many, counts say nothing
+_MOST = 0.9  # of the laws, by probability, take away at most what is doubted
+_INNOCENT = 4.0  # how much more the model's own law is believed beforehand than all others together
 
 
 class LengthLaw(NamedTuple):
@@ -100,9 +101,8 @@ def excess(laws: list[LengthLaw]) -> float:
     return float(lost[order][np.searchsorted(reached, _MOST * reached[-1])])
 
 
-def mean(laws: list[LengthLaw], function: object) -> float:
+def mean(laws: list[LengthLaw], function: Callable[[np.ndarray], np.ndarray]) -> float:
     """The expectation of ``function(|W g|)`` over records and laws."""
-    assert callable(function)
     total = sum(law.probability * float(law.shares @ function(law.lengths)) for law in laws)
     return total / sum(law.probability for law in laws)
 
