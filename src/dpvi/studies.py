@@ -33,7 +33,7 @@ from dpvi.preparation import Prepared, prepare
 from dpvi.privacy.together import joint_guarantee
 from dpvi.study_arguments import FEWER, Fits, checked_fits
 from dpvi.study_folder import StudyFolder, fingerprint, study_key
-from dpvi.train.loop import Run, progress_bar, units_of
+from dpvi.train.loop import Run, progress_bar
 from dpvi.train.mesh import share
 from dpvi.train.placement import lane_mesh, spread_lanes
 from dpvi.train.step import Algorithm, State
@@ -207,7 +207,7 @@ class _Study(NamedTuple):
             for number, members in enumerate(groups):
                 kept = None if folder is None else folder.group(number, len(members), plan)
                 if kept is not None:
-                    bar.update(units_of(plan) * self.runs([members]))
+                    bar.update(plan.num_steps * self.runs([members]))
                     results += [Result(**{**each, **self.programs}) for each in kept]
                     continue
                 fitted = self.fit(members, bar)

@@ -19,16 +19,13 @@ from dpvi.core.assumptions import RECORD, assumptions_of
 from dpvi.core.clipping import Clipping, QuantileClipping, clipping_from_dict, clipping_to_dict
 from dpvi.core.columns import Column, checked_columns, columns_from_list, columns_to_list, counted
 from dpvi.core.guarantee import Guarantee
-from dpvi.core.measuring import Measuring, has_moments
+from dpvi.core.measuring import Measuring
 from dpvi.core.schedule import Schedule
 
 FORMAT_VERSION = 2
 _READABLE = (1, FORMAT_VERSION)  # format 1 knew no clipping but by one norm
 GRADIENTS = "gradients"
 HISTOGRAMS = "histograms"
-MOMENTS = "moments"
-CURVATURE = "curvature"
-NORMS = "norms"
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class Plan:
                 validation.noise_multiplier(release.noise_multiplier)
         self._check_covariates(names)
         self._check_clipping()
-        self._check_measuring(names)
+        self._check_measuring()
 
     def _check_clipping(self) -> None:
         if self.clipping is None:
@@ -137,7 +134,7 @@ class Plan:
                 f"records with clip norm {norm:.6g}, got {release}."
             )
 
-    def _check_measuring(self, names: list[Any]) -> None:
+    def _check_measuring(self) -> None:
         """A run adds its noise to vectors of norm 1, in as many units as are accounted for: exactly these, or none."""
         measuring = self.measuring
         if measuring is None:
@@ -152,17 +149,11 @@ class Plan:
             raise ValueError(
                 "A plan with measuring= needs the number of records: public (num_records=) or paid for (covariates=)."
             )
-        expected = {GRADIENTS: measuring.score_units, CURVATURE: measuring.curvature_units, NORMS: measuring.norm_units}
-        if has_moments(self.covariates):
-            expected[MOMENTS] = measuring.moment_units
-        for name in (GRADIENTS, CURVATURE, NORMS, MOMENTS):
-            if (name in names) != (name in expected):
-                raise ValueError(f"A plan with measuring= has releases named {sorted(expected)}, got {names}.")
-            if name in expected and not _is_whole(self.release(name), expected[name]):
-                raise ValueError(
-                    f"The release {name!r} of a plan with measuring= is of all records, {expected[name]} times, with "
-                    f"clip norm 1, got {self.release(name)}."
-                )
+        if not _is_whole(self.release(GRADIENTS), measuring.units):
+            raise ValueError(
+                f"The release {GRADIENTS!r} of a plan with measuring= is of all records, {measuring.units} times, with "
+                f"clip norm 1, got {self.release(GRADIENTS)}."
+            )
 
     def _check_budget(self) -> None:
         # Zero is a legal ε here (a large δ can make it so), infinity is the plan that promises nothing.

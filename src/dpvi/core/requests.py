@@ -2,8 +2,8 @@
 
 A request is made from released quantities only, so making it costs no privacy. Answering it adds, over all records,
 what one record contributes, a vector of norm at most 1, and adds Gaussian noise. ``units`` says how much of the budget
-of its kind an answer takes: the noise on each of its coordinates has standard deviation σ/√units, with σ the noise
-multiplier of the plan's release of that kind, and all answers of a kind take at most ``count`` units together.
+an answer takes: the noise on each of its coordinates has standard deviation σ/√units, with σ the plan's noise
+multiplier, and all answers take at most the plan's units together.
 """
 
 from __future__ import annotations

@@ -13,13 +13,12 @@ import numpy as np
 
 from dpvi.core import validation
 from dpvi.core.compiling import plain_fusions
-from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
-from dpvi.core.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
+from dpvi.core.plan import Plan
+from dpvi.core.requests import Answered, CovariateMoments, Request, ScoreNorms
 from dpvi.measuring.contributions import CLIP_NORM, Contributions
 from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy, noisy_counts
 from dpvi.mechanism.rng import measuring_stream, step_normals
 
-RELEASES: dict[type, str] = {CovariateMoments: MOMENTS, Curvature: CURVATURE, ScoreNorms: NORMS, Scores: GRADIENTS}
 _FEWEST_NORMALS = 64
 
 
@@ -31,7 +30,7 @@ class Answers:
     contributions
         What a record adds, compiled and tried.
     plan
-        Says how many units of each kind there are, and how much noise a unit has.
+        Says how many units there are, and how much noise a unit has.
     blocks
         Gives pytrees of arrays in which every record of this process is once; called for every request.
     key
@@ -43,10 +42,10 @@ class Answers:
     ----------
     A record adds a vector of norm at most 1 to a total of whole numbers, and the noise on an answer of u units has
     standard deviation σ/√u. So an answer costs μ² = u s²/σ², with s = 1 under add/remove and 2 under substitution, and
-    all answers of a kind at most what ``count`` releases of the plan cost, in whatever order and however they were
-    chosen: a request that would take more is refused before a record is read. Where fully adaptive requests have
-    Σ μ² ≤ M² in every case, they are M-GDP together (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
-    differential privacy), which is what the accountant computes of the plan.
+    all answers together at most what the plan's units cost, in whatever order and however they were chosen: a request
+    that would take more is refused before a record is read. Where fully adaptive requests have Σ μ² ≤ M² in every case,
+    they are M-GDP together (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy),
+    which is what the accountant computes of the plan.
     """
 
     def __init__(
@@ -62,13 +61,12 @@ class Answers:
                 "The plan takes steps and does not measure; make one with dpvi.plan(epsilon=..., delta=...)."
             )
         self._contributions, self._blocks, self._over_all = contributions, blocks, over_all
-        self._releases = {kind: plan.release(name) for kind, name in RELEASES.items() if _has(plan, name)}
-        self.units_left = {kind: release.count for kind, release in self._releases.items()}
+        self._noise_multiplier = plan.noise_multiplier  # of one unit
+        self.units_left = self._units = plan.measuring.units
         self._stream = measuring_stream(key)
         self._answers = 0
         self._moments_shape: tuple[int, ...] | None = None
-        for release in self._releases.values():
-            check_noise_multiplier(release.noise_multiplier)
+        check_noise_multiplier(self._noise_multiplier)
 
     def __call__(self, request: Request) -> Answered:
         """The noisy answer, float64; its units are spent, whatever happens on the way."""
@@ -76,10 +74,10 @@ class Answers:
         kind, number = type(request), self._answers
         if kind is CovariateMoments:
             self._moments_shape = request.metric.shape
-        self.units_left[kind] -= request.units
+        self.units_left -= request.units
         self._answers += 1
         total = self._over_all(lambda: self._contributions.total(request, self._blocks()))
-        multiplier = self._releases[kind].noise_multiplier / math.sqrt(request.units)
+        multiplier = self._noise_multiplier / math.sqrt(request.units)
         with jax.enable_x64(True):
             drawn = _drawing()(self._stream, jnp.array([number], jnp.uint32), _drawn(len(total)))[0, : len(total)]
             if kind is ScoreNorms:
@@ -94,16 +92,11 @@ class Answers:
                 f"A strategy asks for CovariateMoments, Curvature, ScoreNorms or Scores, got {type(request).__name__}."
             )
         kind = type(request)
-        if kind not in self._releases:
-            raise ValueError(
-                "The plan pays for no second moments of covariates, because it declares fewer than two columns that "
-                "vary. Ask for scores and their norms."
-            )
         units = validation.whole_number("units", request.units)
-        if units > self.units_left[kind]:
+        if units > self.units_left:
             raise ValueError(
-                f"{kind.__name__} were asked for {units} units, and {self.units_left[kind]} of "
-                f"{self._releases[kind].count} are left in the plan. Nothing was released for this request."
+                f"{kind.__name__} were asked for {units} units, and {self.units_left} of {self._units} are left in the "
+                "plan. Nothing was released for this request."
             )
         metric = self._checked_metric(kind, request.metric)
         if isinstance(request, CovariateMoments):
@@ -139,10 +132,6 @@ def _drawing() -> Callable[..., jax.Array]:
 def _drawn(size: int) -> int:
     """How many normals are drawn for ``size`` numbers: a few sizes do, so that few programs are compiled."""
     return max(_FEWEST_NORMALS, 2 ** (size - 1).bit_length())
-
-
-def _has(plan: Plan, name: str) -> bool:
-    return any(release.name == name for release in plan.releases)
 
 
 def _finite(name: str, value: Any) -> np.ndarray:

@@ -8,9 +8,9 @@ from typing import Any
 
 from dpvi.core import validation
 from dpvi.core.columns import Column, checked_columns, counted
-from dpvi.core.measuring import Measuring, has_moments
-from dpvi.core.plan import CURVATURE, GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, GaussianRelease
-from dpvi.privacy.gaussian import gaussian_signal, limit_noise_multiplier, limit_signal, sensitivity
+from dpvi.core.measuring import Measuring
+from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease
+from dpvi.privacy.gaussian import gaussian_signal, limit_signal, sensitivity
 
 _TOGETHER = (
     "A plan of steps states sampling_rate, num_steps and clip_norm, all three. With none of them, and with epsilon, a "
@@ -56,26 +56,17 @@ def measuring_releases(
     columns: Sequence[Column] | None,
     others: Sequence[GaussianRelease],
 ) -> tuple[GaussianRelease, ...]:
-    """The releases of a run that measures; the scores', in front, still without their noise.
+    """The releases of a run that measures: what its units pay for, still without noise, and histograms.
 
-    Shares are of what ``others`` leave of the squared signal. They only divide the budget: what is promised is computed
-    from all releases together.
+    The histograms' share is of what ``others`` leave of the squared signal. It only divides the budget: what is
+    promised is computed from all releases together.
     """
     total, used = gaussian_signal(validation.epsilon(epsilon), delta) ** 2, limit_signal(others, adjacency) ** 2
     left = total - used if used < total else total  # where nothing is left, calibration says so
-
-    def of(name: str, share: float, units: int) -> GaussianRelease:
-        return GaussianRelease(
-            name, 1.0, units, limit_noise_multiplier(math.sqrt(share * left), 1.0, units, adjacency), 1.0
-        )
-
-    releases = [GaussianRelease(GRADIENTS, 1.0, measuring.score_units, 1.0, 1.0)]
-    if columns is not None:
-        releases.append(histograms(columns, math.sqrt(measuring.covariate_share * left), adjacency))
-    if has_moments(columns):
-        releases.append(of(MOMENTS, measuring.moment_share, measuring.moment_units))
-    releases.append(of(CURVATURE, measuring.curvature_share, measuring.curvature_units))
-    return (*releases, of(NORMS, measuring.norm_share, measuring.norm_units))
+    asked = GaussianRelease(GRADIENTS, 1.0, measuring.units, 1.0, 1.0)
+    if columns is None:
+        return (asked,)
+    return asked, histograms(columns, math.sqrt(measuring.covariate_share * left), adjacency)
 
 
 def histograms(columns: Sequence[Column], signal: float, adjacency: str) -> GaussianRelease:

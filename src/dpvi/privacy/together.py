@@ -15,7 +15,7 @@ from typing import Any
 
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
-from dpvi.core.plan import CURVATURE, GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, GaussianRelease, Plan
+from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
 from dpvi.privacy.gaussian import gaussian_signal, limit_noise_multiplier
 from dpvi.privacy.planning import plan
 
@@ -117,8 +117,7 @@ def joint_guarantee(plans: Sequence[Plan], guarantees: Sequence[Guarantee]) -> G
 
 def own_releases(plan: Plan) -> list[GaussianRelease]:
     """What a run of ``plan`` makes itself: its gradients, histograms where it declares covariates, and what it asks."""
-    names = (GRADIENTS, HISTOGRAMS, MOMENTS, CURVATURE, NORMS) if plan.measuring else (GRADIENTS, HISTOGRAMS)
-    return [release for release in plan.releases if release.name in names]
+    return [release for release in plan.releases if release.name in (GRADIENTS, HISTOGRAMS)]
 
 
 def _draft(settings: Mapping[str, Any], delta: float, signal: float, adjacency: str) -> Plan:

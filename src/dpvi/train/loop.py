@@ -16,7 +16,7 @@ from scipy.special import bdtrc
 from tqdm.auto import tqdm
 
 from dpvi.core.driver import Directive, Driver, Released
-from dpvi.core.plan import CURVATURE, GRADIENTS, MOMENTS, NORMS, Plan
+from dpvi.core.plan import Plan
 from dpvi.core.trace import Segments, Trace
 from dpvi.data.sharding import Records
 from dpvi.mechanism.rng import NORMALS_PER_PART, Streams, normals_drawn
@@ -309,12 +309,5 @@ def progress_bar(plan: Plan, progress: bool, num_runs: int = 1, secret: bool = T
     """
     label = f"dpvi ε = {plan.epsilon:.4g}" if plan.private and secret else "dpvi NOT PRIVATE"
     disable = not progress or jax.process_index() > 0
-    steps, unit = units_of(plan), " steps" if plan.measuring is None else " units"
-    return tqdm(total=num_runs * steps, desc=label, unit=unit, disable=disable)
-
-
-def units_of(plan: Plan) -> int:
-    """How far the bar of a run goes: its steps, or all units that a run may ask for."""
-    if plan.measuring is None:
-        return plan.num_steps
-    return sum(release.count for release in plan.releases if release.name in (GRADIENTS, MOMENTS, CURVATURE, NORMS))
+    unit = " steps" if plan.measuring is None else " units"
+    return tqdm(total=num_runs * plan.num_steps, desc=label, unit=unit, disable=disable)

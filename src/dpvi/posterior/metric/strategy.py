@@ -19,7 +19,8 @@ import jax
 import numpy as np
 
 from dpvi.core.columns import Column
-from dpvi.core.plan import CURVATURE, GRADIENTS, HISTOGRAMS, MOMENTS, NORMS, Plan
+from dpvi.core.measuring import has_moments
+from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.requests import Answered, Curvature, Request, ScoreNorms, Scores
 from dpvi.models.covariate_law import draw_columns
 from dpvi.models.covariates import as_leaves
@@ -46,6 +47,7 @@ _GROWTH, _NUM_BLOCKS = 2, 6
 _FIRST_LOOK, _COUNTING = 2, 4  # the block before which curvature is first measured; the first that counts
 _KEPT = _NUM_BLOCKS - _COUNTING
 _ROWS = 8000  # simulated
+_MOMENT_SHARE, _CURVATURE_SHARES, _NORM_SHARE, _SCORE_SHARE = 0.063, (0.042, 0.084), 0.126, 0.685
 _UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
 _SEARCHING = 0.15  # the same on the way, where a law of covariates has the measured moments
 _FURTHEST = 6.0  # of a point to measure at from the prior's centre, in its standard deviations
@@ -132,10 +134,10 @@ def _counted(
     white: Whitened, z: np.ndarray, plan: Plan, size: float
 ) -> Generator[Request, np.ndarray, list[LengthLaw]]:
     """Laws of whitened lengths that counts allow."""
-    release, unit = plan.release(NORMS), float(np.median(white.lengths)) * _UNIT
-    counts = yield ScoreNorms(z, white.matrix / unit, release.count)
+    units, unit = units_of(plan, _NORM_SHARE), float(np.median(white.lengths)) * _UNIT
+    counts = yield ScoreNorms(z, white.matrix / unit, units)
     simulated = [law.scaled(1 / unit) for law in white.laws()]
-    laws = counted_laws(counts, release.noise_multiplier / np.sqrt(release.count), simulated[0], size)
+    laws = counted_laws(counts, 1 / signal_of(plan, units), simulated[0], size)
     return [law.scaled(unit) for law in laws]
 
 
@@ -143,10 +145,8 @@ def _looked(
     expected: MeasuredCurvature, z: np.ndarray, known: Known, plan: Plan, number: int
 ) -> Generator[Request, np.ndarray, MeasuredCurvature]:
     """The curvature at z; the first look takes a third of the units."""
-    release, size = plan.release(CURVATURE), known.simulator.num_records
-    first = max(1, release.count // 3)
-    units = first if number == _FIRST_LOOK else release.count - first
-    noise = release.noise_multiplier / np.sqrt(units) / size
+    units, size = units_of(plan, _CURVATURE_SHARES[number != _FIRST_LOOK]), known.simulator.num_records
+    noise = 1 / signal_of(plan, units) / size
     clipping = curvature_clipping(*known.simulator.hessians(z), expected.whitener, noise)
     released = yield Curvature(z, expected.whitener / np.sqrt(clipping.bound), units)
     return measured_curvature(released, expected, clipping, noise, size)
@@ -208,15 +208,20 @@ def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequen
 
 def block_units(plan: Plan) -> list[int]:
     """How many units each block takes; the last takes what is left."""
-    units = plan.num_steps  # at least one for each, by dpvi.Measuring
+    units = units_of(plan, _SCORE_SHARE)
     total = sum(_GROWTH**k for k in range(_NUM_BLOCKS))
     counts = [max(1, units * _GROWTH**k // total) for k in range(_NUM_BLOCKS - 1)]
     return [*counts, units - sum(counts)]
 
 
+def units_of(plan: Plan, share: float) -> int:
+    """A share of all units."""
+    return max(1, round(share * plan.num_steps))
+
+
 def signal_of(plan: Plan, units: int) -> float:
     """μ of that many units of scores."""
-    return float(np.sqrt(units)) / plan.release(GRADIENTS).noise_multiplier
+    return float(np.sqrt(units)) / plan.noise_multiplier
 
 
 def measured(plan: Plan, blocks: Sequence[_Block]) -> Measured:
@@ -251,8 +256,7 @@ def _known(scores: ScoreModel, histograms: np.ndarray | None) -> Generator[Reque
                 rows = np.asarray(draw_columns(columns, people.law._replace(shares=shares), key, _ROWS), np.float64)
                 error = _UNMEASURED
                 whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
-                if whole and any(release.name == MOMENTS for release in plan.releases):
-                    moments = plan.release(MOMENTS)
-                    rows, error = yield from measured_rows(rows, size, moments.noise_multiplier, moments.count)
+                if whole and has_moments(columns):
+                    rows, error = yield from measured_rows(rows, size, plan.noise_multiplier, units_of(plan, _MOMENT_SHARE))
                 leaves = as_leaves(scores.model, rows)
     return Known(Simulator(scores, leaves, size, seed), variance, error)
