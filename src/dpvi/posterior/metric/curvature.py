@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.posterior.metric.moments import kept_share, power, symmetric
+from dpvi.core.requests import Curvature
+from dpvi.posterior.metric.moments import denoised, largest_of_noise, power, symmetric
 
 _SMALLEST = 0.02  # eigenvalue of T + E
 _LARGEST_FLOOR = 0.5  # what noise may raise the smallest one to
@@ -41,47 +42,53 @@ def assumed_curvature(information: np.ndarray, whitener: np.ndarray, num_records
     return MeasuredCurvature(num_records * information, information, whitener, 0.0, _ASSUMED)
 
 
-class CurvatureClipping(NamedTuple):
-    """How V h Vᵀ of records is clipped, and what the model then expects of their mean."""
-
-    bound: float
-    whole: np.ndarray  # T, (d, d), without clipping
-    clipped: np.ndarray  # the same with
-
-
-def curvature_clipping(
-    hessians: np.ndarray, weights: np.ndarray, whitener: np.ndarray, noise: float
-) -> CurvatureClipping:
-    """Where to clip, by what simulated ``hessians`` (m, d, d) lose and what ``noise``, that of a mean, costs."""
+def curvature_request(
+    expected: MeasuredCurvature,
+    query: np.ndarray,
+    hessians: np.ndarray,
+    weights: np.ndarray,
+    num_records: float,
+    noise: float,
+    units: int,
+) -> Curvature:
+    """Clipped where what simulated ``hessians`` (m, d, d) lose is worth what ``noise`` costs."""
+    whitener, dimension = expected.whitener, len(query)
     white = whitener @ hessians @ whitener.T
     sizes = np.linalg.norm(white, axis=(1, 2))
-    whole = np.einsum("m,mab->ab", weights, white)
-    dimension = len(whitener)
 
-    def clipping(bound: float) -> CurvatureClipping:
-        shares = weights * np.minimum(1, bound / np.maximum(sizes, 1e-300))
-        return CurvatureClipping(bound, whole, np.einsum("m,mab->ab", shares, white))
+    def cost(bound: float) -> float:
+        lost = weights * np.maximum(1 - bound / np.maximum(sizes, 1e-300), 0.0)
+        bent = float(np.linalg.norm(np.einsum("m,mab->ab", lost, white)) ** 2) / dimension
+        return 0.25 * bent + dimension * (bound * noise / num_records) ** 2 / 4
 
-    def cost(one: CurvatureClipping) -> float:
-        lost = np.linalg.norm(one.whole - one.clipped) ** 2 / dimension
-        return 0.25 * float(lost) + dimension * (one.bound * noise) ** 2 / 4
-
-    return min((clipping(bound) for bound in (dimension * _CANDIDATES).tolist()), key=cost)
+    bound = min((dimension * _CANDIDATES).tolist(), key=cost)
+    return Curvature(query, whitener / np.sqrt(bound), units)
 
 
 def measured_curvature(
-    released: np.ndarray, expected: MeasuredCurvature, clipping: CurvatureClipping, noise: float, num_records: float
+    asked: Curvature,
+    released: np.ndarray,
+    expected: MeasuredCurvature,
+    hessians: np.ndarray,
+    weights: np.ndarray,
+    noise: float,
+    num_records: float,
 ) -> MeasuredCurvature:
-    """H from what was released, beside what was ``expected``."""
-    whitener, dimension = expected.whitener, len(expected.whitener)
-    undo = power(clipping.whole, 0.5) @ power(clipping.clipped, -0.5)
-    found = undo @ symmetric(released, dimension) @ undo.T * clipping.bound / num_records
-    noise = noise * clipping.bound * float(np.linalg.norm(undo) ** 2 / dimension)
+    """H from what was released, beside what was ``expected``; clipping is undone by simulated ``hessians``."""
+    dimension = len(asked.query)
+    told = asked.metric @ expected.matrix @ asked.metric.T / num_records
+    bound = dimension / max(float(np.trace(told)), 1e-300)
+    whitener = np.sqrt(bound) * asked.metric
+    white = asked.metric @ hessians @ asked.metric.T
+    shares = weights * np.minimum(1, 1 / np.maximum(np.linalg.norm(white, axis=(1, 2)), 1e-300))
+    whole, clipped = (np.einsum("m,mab->ab", each, white) for each in (weights, shares))
+    undo = power(whole, 0.5) @ power(clipped, -0.5)
+    found = undo @ symmetric(released, dimension) @ undo.T * bound / num_records
+    noise = noise / num_records * bound * float(np.linalg.norm(undo) ** 2 / dimension)
     target = whitener @ expected.matrix @ whitener.T / num_records
-    off = found - target
-    edge = 1.4 * noise * np.sqrt(dimension)  # the largest eigenvalue of symmetric noise
-    shrink = kept_share(off, noise, edge)
-    values, vectors = np.linalg.eigh(target + shrink * off)
+    edge = largest_of_noise(noise, dimension)
+    off, shrink = denoised(found - target, noise)
+    values, vectors = np.linalg.eigh(target + off)
     values = np.maximum(values, max(_SMALLEST, min(_LARGEST_FLOOR, 0.3 * edge * np.sqrt(shrink))))
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T

@@ -13,13 +13,10 @@ round finds the direction and the next one, in whose metric it is as large as an
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import numpy as np
 
 from dpvi.core.requests import CovariateMoments
 
-_ROUNDS = (3 / 14, 3 / 14, 8 / 14)  # of the units: the first rounds find the metric of the last
 _NO_DIRECTION = 1e-6  # an eigenvalue of the correlations below which records cannot differ
 _SMALLEST = 0.02  # an eigenvalue of I + E: what is smaller a later round finds
 _HOPELESS = 1.5
@@ -27,10 +24,8 @@ _LARGEST_FLOOR = 0.5  # what noise may raise the smallest eigenvalue to
 _CANDIDATES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0)  # quantiles of |x̃|² to clip at
 
 
-def measured_rows(
-    rows: np.ndarray, num_records: float, noise_multiplier: float, units: int
-) -> Generator[CovariateMoments, np.ndarray, tuple[np.ndarray, float]]:
-    """Rows like ``rows`` with the moments that the records have, and how far a curvature computed from them may err.
+def moments_request(rows: np.ndarray, num_records: float, noise: float, units: int) -> CovariateMoments:
+    """One round.
 
     Parameters
     ----------
@@ -38,60 +33,55 @@ def measured_rows(
         Simulated covariates, (M, columns).
     num_records
         N or its estimate.
-    noise_multiplier, units
-        Of the plan's moments.
+    noise
+        Standard deviation of the answer to so many ``units``.
+    """
+    whitener = _whitener(rows)
+    squares = np.sum((rows @ whitener.T) ** 2, axis=1)
+    size = int(np.any(whitener != 0, axis=1).sum())
+    return CovariateMoments(whitener / np.sqrt(_bound(squares, noise / num_records, size)), units)
+
+
+def moved_rows(
+    rows: np.ndarray, metric: np.ndarray, released: np.ndarray, num_records: float, noise: float
+) -> tuple[np.ndarray, float]:
+    """Rows like ``rows`` with the moments that the records have, and how far a curvature computed from them may err.
 
     Returns
     -------
-    The moved rows, and the largest eigenvalue that the noise of the last round may have: a relative error.
+    The moved rows, and the largest eigenvalue that the noise may have: a relative error.
     """
-    error = 1.0
-    for count in _split(units):
-        rows, error = yield from _round(rows, num_records, noise_multiplier / np.sqrt(count), count)
-    return rows, error
-
-
-def _split(units: int) -> list[int]:
-    if units < len(_ROUNDS):
-        return [units]
-    counts = [max(1, round(share * units)) for share in _ROUNDS[:-1]]
-    return [*counts, units - sum(counts)]
-
-
-def _round(
-    rows: np.ndarray, num_records: float, noise_scale: float, units: int
-) -> Generator[CovariateMoments, np.ndarray, tuple[np.ndarray, float]]:
-    whitener, back = _whitener(rows)
-    white = rows @ whitener.T
-    squares = np.sum(white**2, axis=1)
-    used = np.any(whitener != 0, axis=1)  # directions in which records can differ
-    size, noise = int(used.sum()), noise_scale / num_records
-    bound = _bound(squares, noise, size)
-    released = yield CovariateMoments(whitener / np.sqrt(bound), units)
-    weights = np.minimum(1, bound / np.maximum(squares, 1e-300))
+    white = rows @ metric.T
+    used = np.any(metric != 0, axis=1)  # directions in which records can differ
+    size = int(used.sum())
+    weights = np.minimum(1, 1 / np.maximum(np.sum(white**2, axis=1), 1e-300))
     expected = ((white * weights[:, None]).T @ white / len(rows))[np.ix_(used, used)]
     root = power(expected, -0.5)
-    moments = symmetric(released, len(whitener))[np.ix_(used, used)] * bound / num_records
+    moments = symmetric(released, len(metric))[np.ix_(used, used)] / num_records
     off = root @ moments @ root - np.eye(size)  # E and its noise
-    noise *= bound * float(np.mean(np.diag(root))) ** 2
-    edge = 1.4 * noise * np.sqrt(size)  # the largest eigenvalue of symmetric noise
-    shrink = kept_share(off, noise, edge)
-    values, vectors = np.linalg.eigh(np.eye(size) + shrink * off)
+    noise = noise / num_records * float(np.mean(np.diag(root))) ** 2
+    edge = largest_of_noise(noise, size)
+    off, shrink = denoised(off, noise)
+    values, vectors = np.linalg.eigh(np.eye(size) + off)
     values = np.maximum(values, max(_SMALLEST, min(_LARGEST_FLOOR, 0.3 * edge * np.sqrt(shrink))))
-    moved = white[:, used] @ ((vectors * np.sqrt(values)) @ vectors.T) @ back[:, used].T
+    back = np.linalg.pinv(metric[used])
+    moved = white[:, used] @ ((vectors * np.sqrt(values)) @ vectors.T) @ back.T
     return moved, min(edge, 1.0) * float(np.sqrt(shrink))
 
 
-def _whitener(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """B with E[Bx xᵀBᵀ] = I in the directions that rows have, zero in others, and its inverse there."""
+def largest_of_noise(noise: float, size: int) -> float:
+    """The largest eigenvalue that a symmetric matrix of ``noise`` has, about."""
+    return 1.4 * noise * float(np.sqrt(size))
+
+
+def _whitener(rows: np.ndarray) -> np.ndarray:
+    """B with E[Bx xᵀBᵀ] = I in the directions that rows have, zero in others."""
     second = rows.T @ rows / len(rows)
     scale = np.sqrt(np.maximum(np.diag(second), 1e-12))
     values, vectors = np.linalg.eigh(second / np.outer(scale, scale))
     kept = values > _NO_DIRECTION * values.max()
     roots = np.where(kept, np.sqrt(np.where(kept, values, 1.0)), np.inf)
-    whitener = (vectors / roots).T / scale
-    back = scale[:, None] * vectors * np.where(kept, roots, 0.0)
-    return whitener, back
+    return (vectors / roots).T / scale
 
 
 def _bound(squares: np.ndarray, noise: float, size: int) -> float:
@@ -120,12 +110,17 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
     return (vectors * values**exponent) @ vectors.T
 
 
-def kept_share(off: np.ndarray, noise: float, edge: float) -> float:
-    """How much of ``off``, symmetric, with ``noise`` on its diagonal, is kept: positive-part James-Stein.
+def denoised(off: np.ndarray, noise: float) -> tuple[np.ndarray, float]:
+    """``off``, symmetric, with ``noise`` on its diagonal, shrunk: positive-part James-Stein, and the share kept.
 
-    Nothing where noise alone has eigenvalues beyond what is measured, which is about one.
+    What all directions have in common is one number and hardly noisy, so it stays; the rest is shrunk around it. Where
+    noise alone has eigenvalues beyond what is measured, which is about one, nothing of the rest stays.
     """
-    if edge > _HOPELESS:
-        return 0.0
-    expected = noise**2 * len(off) * (len(off) + 1) / 2
-    return max(0.0, 1 - expected / max(float(np.sum(off**2)), 1e-300))
+    size = len(off)
+    common = float(np.trace(off)) / size * np.eye(size)
+    rest = off - common
+    if largest_of_noise(noise, size) > _HOPELESS:
+        return common, 0.0
+    expected = noise**2 * (size * (size + 1) / 2 - 1)
+    share = max(0.0, 1 - expected / max(float(np.sum(rest**2)), 1e-300))
+    return common + share * rest, share

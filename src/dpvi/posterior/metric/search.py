@@ -19,6 +19,13 @@ _NEAR = 0.25  # half of one: from here on responses stay and are weighted
 _SMALLEST_STEP = 1e-3
 
 
+class Found(NamedTuple):
+    """A point, and how sure one can be of it where the model is right."""
+
+    z: np.ndarray
+    covariance: np.ndarray
+
+
 class _Point(NamedTuple):
     """Everything known at one z."""
 
@@ -29,7 +36,7 @@ class _Point(NamedTuple):
     covariances: np.ndarray  # (J, d, d)
 
 
-def search(simulator: Simulator, measured: Measured, start: np.ndarray, doubt: float) -> np.ndarray:
+def search(simulator: Simulator, measured: Measured, start: np.ndarray, doubt: float) -> Found:
     """The point that fits ``measured`` best, from ``start``; ``doubt`` is the relative error of a curvature."""
     reference, near = start, False
     here = _visit(simulator, measured, start, reference, doubt)
@@ -51,7 +58,7 @@ def search(simulator: Simulator, measured: Measured, start: np.ndarray, doubt: f
         reference = reference if near else better.z
         here = better
         step, distance = _step(here)
-    return here.z
+    return Found(here.z, np.linalg.pinv(_precision(here)))
 
 
 def _visit(simulator: Simulator, measured: Measured, z: np.ndarray, reference: np.ndarray, doubt: float) -> _Point:
@@ -60,6 +67,11 @@ def _visit(simulator: Simulator, measured: Measured, z: np.ndarray, reference: n
     residuals = measured.released - mean + metric @ found.prior_gradient
     slopes = found.jacobian + metric @ found.prior_precision
     return _Point(z, found, residuals, slopes, measured.covariances(mean, doubt))
+
+
+def _precision(point: _Point) -> np.ndarray:
+    parts = zip(point.slopes, point.covariances, strict=True)
+    return point.expected.prior_precision + sum(slope.T @ np.linalg.solve(s, slope) for slope, s in parts)
 
 
 def _step(point: _Point) -> tuple[np.ndarray, float]:

@@ -1,262 +1,203 @@
 """What a measuring run asks, one question after the other, each made from what was released before.
 
 1. Histograms came first: the number of records, and rows of independent columns.
-2. Second moments of the covariates in rounds: rows that go together as the records' columns do.
-3. Six blocks of scores, each twice as long as the one before, at the best answer so far. The first four find the way:
-   they are measured far from the answer, where what a sum of scores says rests on the model's global shape, which
-   misfit bends. So they choose points and nothing else.
-4. Before the third, the curvature there; before the fifth, counts of records by the length of their scores, and the
-   curvature again, in the metric of the first. Tails and curvature are seen and not assumed.
-5. The last two blocks, with three quarters of the scores' budget, are the answer.
+2. Second moments of the covariates in rounds, where noise leaves something of them.
+3. Blocks of scores that find the way. Each is as long as it takes to know several times as much as before, so a large
+   budget finds the way with many short blocks and a small one with few long ones. They are measured far from the
+   answer, where what a sum of scores says rests on the model's global shape, which misfit bends. So they choose points
+   and nothing else.
+4. The curvature, on the way and at its end; counts of records by the length of their scores. Tails and curvature are
+   seen and not assumed.
+5. The last two blocks, with what is left, are the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from dpvi.core.columns import Column
 from dpvi.core.measuring import has_moments
-from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.core.requests import Answered, Curvature, Request, ScoreNorms, Scores
-from dpvi.models.covariate_law import draw_columns
-from dpvi.models.covariates import as_leaves
-from dpvi.models.generative import covariate_leaves, prior_center
-from dpvi.posterior.metric.answer import Answer, answer
-from dpvi.posterior.metric.blocks import Blocks, Measured
-from dpvi.posterior.metric.curvature import (
-    MeasuredCurvature,
-    assumed_curvature,
-    curvature_clipping,
-    elsewhere,
-    measured_curvature,
+from dpvi.core.requests import Answered, Request, ScoreNorms, Scores
+from dpvi.models.generative import prior_center
+from dpvi.posterior.metric.answer import Answer
+from dpvi.posterior.metric.belief import (
+    COUNTING,
+    Belief,
+    conclusion,
+    expected_curvature,
+    first_belief,
+    learned,
+    length_laws,
+    measured,
+    metric_at,
+    ridge_at,
 )
-from dpvi.posterior.metric.metric import Whitened, clip_norm, prior_ridge, whitened
-from dpvi.posterior.metric.moments import measured_rows
-from dpvi.posterior.metric.search import search
-from dpvi.posterior.metric.simulator import Simulator
-from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope
-from dpvi.posterior.score.blocks import simulation_seed
+from dpvi.posterior.metric.curvature import curvature_request
+from dpvi.posterior.metric.metric import Whitened, clip_norm
+from dpvi.posterior.metric.moments import largest_of_noise, moments_request, power
+from dpvi.posterior.metric.search import Found, search
 from dpvi.posterior.score.model import ScoreModel
 
 Strategy = Generator[Request, np.ndarray, Answer]
-_GROWTH, _NUM_BLOCKS = 2, 6
-_FIRST_LOOK, _COUNTING = 2, 4  # the block before which curvature is first measured; the first that counts
-_KEPT = _NUM_BLOCKS - _COUNTING
-_ROWS = 8000  # simulated
-_MOMENT_SHARE, _CURVATURE_SHARES, _NORM_SHARE, _SCORE_SHARE = 0.063, (0.042, 0.084), 0.126, 0.685
-_UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
-_SEARCHING = 0.15  # the same on the way, where a law of covariates has the measured moments
+Asking = Generator[Request, np.ndarray, Belief]
+
+_MOMENT_ROUNDS = (0.2, 0.2, 0.6)  # of the units for moments: the first rounds find the metric of the last
+_MOMENT_SHARES = (0.02, 0.08)
+_RESOLVED = 0.15  # the error of moments that is small enough
+_DROWNED = 0.6  # and the one that tells nothing
+_WAY = 0.35  # at most this share of the units finds the way
+_LONGEST = 0.12  # and at most this one is a block of it
+_SHORTEST = 4  # units
+_MOST_BLOCKS = 8
+_SHARPER = 0.3  # a block's noise, beside what is known before
+_FAR = 1.5  # blocks go on while less than this is known, beside the noise of the last two
+_NEAR = 3.0  # privacy's part of the answer beside sampling's, below which the log posterior is a parabola
+_FIRST_LOOK = 2  # blocks before the curvature is measured on the way
+_BLURRED = 0.4  # the error of a curvature that would not show the way
+_LOOK_SHARES = (0.015, 0.2)
+_NORM_SHARES = (0.03, 0.1)  # where responses are bounded, and elsewhere
+_SECOND_LAST = 1 / 3
+_SEARCHING = 0.15  # a relative error of the curvature, on the way
 _FURTHEST = 6.0  # of a point to measure at from the prior's centre, in its standard deviations
+_CHANGE = 4.0  # most that the model's information may change from one point to the next
+_STEPS = 0.75 ** np.arange(12)
 _UNIT = 2.0  # counts of lengths are in units of twice the median of simulated ones
 
 
-class Known(NamedTuple):
-    """What is known of the records besides blocks of scores."""
-
-    simulator: Simulator
-    variance_of_size: float
-    error: float  # relative, of the model's own curvature
-
-
-class _Block(NamedTuple):
-    request: Scores
-    released: np.ndarray
-    doubt: np.ndarray  # R² G
-    kept: float  # κ
-
-
-def make_strategy(
-    scores: ScoreModel, histograms: np.ndarray | None, points: Sequence[np.ndarray] | None = None
-) -> Strategy:
-    """The questions of a run for ``scores``; what it returns is the answer.
-
-    With ``points``, where the blocks of a run that is over were measured, nothing is searched for again.
-    """
-    known = yield from _known(scores, histograms)
-    plan, size = scores.plan, known.simulator.num_records
-    z = center = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
-    blocks: list[_Block] = []
-    curvature: MeasuredCurvature | None = None
-    lengths: list[LengthLaw] | None = None
-    found: Answer | None = None
-    for number in range(len(block_units(plan))):
-        z = _plausible(z, center, known) if points is None else points[number]
-        white, own = _whitened(scores, known, z, curvature)
-        if number == _COUNTING and not scores.exact:  # where all records are known, so are their scores
-            lengths = yield from _counted(white, z, plan, size)
-        if number in (_FIRST_LOOK, _COUNTING):
-            expected = own if curvature is None else _carried(curvature, own)
-            curvature = yield from _looked(expected._replace(whitener=white.plain), z, known, plan, number)
-            before, (white, _) = white, _whitened(scores, known, z, curvature)
-            if lengths is not None:
-                lengths = [law.scaled(_ratio(white, before, curvature)) for law in lengths]
-        block = yield from _block(white, lengths, z, known, plan, number)
-        blocks.append(block)
-        if points is not None and number < len(points) - 1:
-            continue
-        if curvature is None:
-            z = search(known.simulator, measured(plan, blocks[-_KEPT:]), z, float(np.hypot(_SEARCHING, known.error)))
-            continue
-        counting = blocks[_FIRST_LOOK if number < _COUNTING else _COUNTING :]
-        kept = np.array([each.kept for each in counting] + [1.0] * (_KEPT - len(counting)))
-        found = answer(known.simulator, measured(plan, counting), curvature, kept, known.variance_of_size)
-        z = found.mean
-    assert found is not None
-    return found._replace(surprise=1 - lengths[0].probability if lengths else 0.0)
+def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy:
+    """The questions of a run for ``scores``; what it returns is the answer."""
+    belief = yield from _moments(first_belief(scores, histograms))
+    center = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
+    start = Found(center, np.linalg.inv(belief.simulator.prior_precision(center)))
+    belief, z, found = yield from _way(belief, start)
+    if not scores.exact:  # where all records are known, so are their scores
+        white = metric_at(belief, z)
+        unit = _UNIT * float(np.median(white.lengths))
+        counts = ScoreNorms(z, white.matrix / unit, _share(_NORM_SHARES[not scores.enumerates], belief))
+        belief = yield from _ask(belief, counts)
+    belief = yield from _look(belief, z, found, 1.0)
+    belief = yield from _ask(belief, _scores(belief, z, _share(_SECOND_LAST, belief)))
+    z = _trusted(belief, z, _last_point(belief, z), start)
+    belief = yield from _ask(belief, _scores(belief, z, belief.left))
+    return conclusion(belief)
 
 
-def _plausible(z: np.ndarray, center: np.ndarray, known: Known) -> np.ndarray:
-    """``z``, or, where it is further from the prior's centre than any parameters would be, a point on the way there."""
-    away = z - center
-    if not np.all(np.isfinite(away)):
-        return center
-    length = float(np.sqrt(away @ known.simulator.prior_precision(center) @ away))
-    return center + away * min(1.0, _FURTHEST * np.sqrt(len(z)) / max(length, 1e-300))
-
-
-def _block(
-    white: Whitened, lengths: list[LengthLaw] | None, z: np.ndarray, known: Known, plan: Plan, number: int
-) -> Generator[Request, np.ndarray, _Block]:
-    """Scores at z in the metric ``white``, clipped as the budget of this block and those to come affords."""
-    laws, units, size = lengths or white.laws(), block_units(plan), known.simulator.num_records
-    clip = clip_norm(laws, white.directions, size, signal_of(plan, sum(units[number:])))
-    request = Scores(z, white.matrix / clip, units[number])
+def _ask(belief: Belief, request: Request) -> Asking:
     released = yield request
-    laws = [law.scaled(1 / clip) for law in laws]
-    return _Block(request, released, (size * excess(laws)) ** 2 * white.directions, kept_slope(laws, len(z)))
+    return learned(belief, request, released)
 
 
-def _counted(
-    white: Whitened, z: np.ndarray, plan: Plan, size: float
-) -> Generator[Request, np.ndarray, list[LengthLaw]]:
-    """Laws of whitened lengths that counts allow."""
-    units, unit = units_of(plan, _NORM_SHARE), float(np.median(white.lengths)) * _UNIT
-    counts = yield ScoreNorms(z, white.matrix / unit, units)
-    simulated = [law.scaled(1 / unit) for law in white.laws()]
-    laws = counted_laws(counts, 1 / signal_of(plan, units), simulated[0], size)
-    return [law.scaled(unit) for law in laws]
+def _moments(belief: Belief) -> Asking:
+    """Rounds of second moments, as many units as make them tell something, or none."""
+    if belief.rows is None or not has_moments(belief.plan.covariates):
+        return belief
+    size = belief.rows.shape[1]
+    edge = largest_of_noise(1.3 * size * belief.noise(1) / belief.num_records, size)  # of one unit
+    lowest, highest = (share * belief.plan.num_steps for share in _MOMENT_SHARES)
+    units = min(max((edge / _RESOLVED) ** 2, lowest), highest)
+    if edge / np.sqrt(units) > _DROWNED:
+        return belief
+    for share in _MOMENT_ROUNDS:
+        count = max(1, round(share * units))
+        request = moments_request(belief.rows, belief.num_records, belief.noise(count), count)
+        belief = yield from _ask(belief, request)
+    return belief
 
 
-def _looked(
-    expected: MeasuredCurvature, z: np.ndarray, known: Known, plan: Plan, number: int
-) -> Generator[Request, np.ndarray, MeasuredCurvature]:
-    """The curvature at z; the first look takes a third of the units."""
-    units, size = units_of(plan, _CURVATURE_SHARES[number != _FIRST_LOOK]), known.simulator.num_records
-    noise = 1 / signal_of(plan, units) / size
-    clipping = curvature_clipping(*known.simulator.hessians(z), expected.whitener, noise)
-    released = yield Curvature(z, expected.whitener / np.sqrt(clipping.bound), units)
-    return measured_curvature(released, expected, clipping, noise, size)
+def _way(belief: Belief, start: Found) -> Generator[Request, np.ndarray, tuple[Belief, np.ndarray, Found]]:
+    """Blocks until what they know is no further from the answer than the last two will have to go."""
+    z, found, most = start.z, start, _WAY * belief.plan.num_steps
+    for number in range(_MOST_BLOCKS):
+        if number == _FIRST_LOOK:
+            belief = yield from _look(belief, z, found, 0.33)
+        unit, spread = _sharpness(belief, z, found)
+        if number and spread < _FAR * unit / np.sqrt(_SECOND_LAST * belief.left):
+            break
+        units = int(np.ceil(min((unit / (_SHARPER * spread)) ** 2, _LONGEST * belief.plan.num_steps)))
+        if number and belief.spent + units > most:
+            break
+        belief = yield from _ask(belief, _scores(belief, z, max(_SHORTEST, units)))
+        doubt = float(np.hypot(_SEARCHING, belief.error))
+        found = search(belief.simulator, measured(belief, belief.blocks[-COUNTING:]), z, doubt)
+        z = _trusted(belief, z, found.z, start)
+    return belief, z, found
 
 
-def _carried(curvature: MeasuredCurvature, own: MeasuredCurvature) -> MeasuredCurvature:
-    """What was measured before, as it should be at another point, where the model expects ``own``."""
-    matrix = elsewhere(curvature, own.information)
-    return curvature._replace(matrix=matrix, information=own.information)
+def _sharpness(belief: Belief, z: np.ndarray, found: Found) -> tuple[float, float]:
+    """In whitened coordinates: the noise of an answer to one unit of scores at z, and how much is not known yet."""
+    white = metric_at(belief, z)
+    clip = _clip(belief, white, z)
+    unit = clip * belief.noise(1) / belief.num_records
+    back = np.linalg.inv(white.matrix)
+    return unit, float(np.exp(np.mean(np.log(np.linalg.eigvalsh(back.T @ found.covariance @ back))) / 2))
 
 
-def _whitened(
-    scores: ScoreModel, known: Known, z: np.ndarray, curvature: MeasuredCurvature | None
-) -> tuple[Whitened, MeasuredCurvature]:
-    """The metric at z, and the curvature that the model expects there."""
-    simulated, weights = known.simulator.scores(z)
-    size, plan = known.simulator.num_records, scores.plan
-    information = (simulated * weights[:, None]).T @ simulated
-    ridge = prior_ridge(known.simulator.prior_precision(z), size, signal_of(plan, plan.num_steps))
-    used = information if curvature is None else elsewhere(curvature, information) / size
-    white = whitened(simulated, weights, used, ridge, scores.enumerates)
-    return white, assumed_curvature(information, white.plain, size)
+def _last_point(belief: Belief, z: np.ndarray) -> np.ndarray:
+    """Where the blocks say that the answer is: near it as a posterior is read, and else as the way is found."""
+    found = conclusion(belief)
+    sampling = np.linalg.cholesky(found.sampling)
+    away = np.linalg.solve(sampling, np.linalg.solve(sampling, found.privacy).T)
+    if np.trace(away) < _NEAR**2 * len(z):
+        return found.mean
+    doubt = float(np.hypot(_SEARCHING, belief.error))
+    return search(belief.simulator, measured(belief, belief.blocks[-COUNTING:]), z, doubt).z
 
 
-def _ratio(after: Whitened, before: Whitened, curvature: MeasuredCurvature) -> float:
-    """How much longer scores are in one metric than in another, by the curvature."""
-    sizes = [float(np.trace(white.matrix @ curvature.matrix @ white.matrix.T)) for white in (after, before)]
-    return float(np.sqrt(sizes[0] / sizes[1]))
+def _look(belief: Belief, z: np.ndarray, found: Found, share: float) -> Asking:
+    """The curvature at z, with units in proportion to the noise that its own noise brings to the answer."""
+    unit, spread = _sharpness(belief, z, found)
+    dimension = len(z)
+    entry = 1.5 * dimension * belief.noise(1) / belief.num_records
+    ratio = entry * np.sqrt(dimension) * spread / unit
+    part = share * float(np.clip(ratio / (1 + ratio), *_LOOK_SHARES))
+    units = _share(part, belief)
+    if share < 1 and largest_of_noise(entry / np.sqrt(units), dimension) > _BLURRED:
+        return belief
+    hessians = belief.simulator.hessians(z)
+    expected = expected_curvature(belief, z)
+    asked = curvature_request(expected, z, *hessians, belief.num_records, belief.noise(units), units)
+    return (yield from _ask(belief, asked))
 
 
-def plausible_shares(
-    columns: Sequence[Column], shares: np.ndarray, num_records: float, noise_scale: float
-) -> np.ndarray:
-    """Shares of bins, none below half of what noise hides, nor below a quarter of an even share.
+def _scores(belief: Belief, z: np.ndarray, units: int) -> Scores:
+    """Scores at z in the model's metric, clipped as the budget that is left affords."""
+    white = metric_at(belief, z)
+    return Scores(z, white.matrix / _clip(belief, white, z), units)
 
-    A level that noise hides is not absent: in a metric that knows no record of it, its records would all be clipped.
+
+def _clip(belief: Belief, white: Whitened, z: np.ndarray) -> float:
+    laws = length_laws(belief, z, white.matrix)
+    return clip_norm(laws, white.directions, belief.num_records, 1 / belief.noise(max(1, belief.left)))
+
+
+def _share(share: float, belief: Belief) -> int:
+    return max(1, round(share * belief.left))
+
+
+def _trusted(belief: Belief, z: np.ndarray, wanted: np.ndarray, start: Found) -> np.ndarray:
+    """``wanted``, or, where the model is another one there, a point on the way from z.
+
+    Sums of scores at z tell little of parameters under which records carry many times the information: a scale may
+    halve from block to block, but not vanish. Nor is any point far from where the prior allows parameters.
     """
-    counted = [column.bins for column in columns if column.bins]
-    parts = np.split(np.asarray(shares, np.float64), np.cumsum(counted)[:-1])
-    raised = [np.maximum(part, min(0.25 / len(part), 0.5 * noise_scale / num_records)) for part in parts]
-    return np.concatenate([part / part.sum() for part in raised]) if counted else shares
+    if not np.all(np.isfinite(wanted)):
+        return z
+    away = wanted - start.z
+    length = float(np.sqrt(away @ np.linalg.solve(start.covariance, away)))
+    wanted = start.z + away * min(1.0, _FURTHEST * np.sqrt(len(z)) / max(length, 1e-300))
+    spread = power(belief.simulator.information(z) + ridge_at(belief, z), -0.5)
+    for share in _STEPS:
+        there = z + share * (wanted - z)
+        values = np.linalg.eigvalsh(spread @ (belief.simulator.information(there) + ridge_at(belief, there)) @ spread)
+        if values.max() < _CHANGE and values.min() > 1 / _CHANGE:
+            break
+    return there
 
 
 def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequence[Answered]) -> Answer:
-    """The answer of a run from what it asked and was told: its strategy, told the same again."""
-    points = [each.request.query for each in answers if isinstance(each.request, Scores)]
-    if len(points) != len(block_units(scores.plan)):
-        raise ValueError("These measurements are not those of a whole run of this plan; fit again.")
-    strategy = make_strategy(scores, histograms, points)
-    released: Any = None
-    try:
-        for each in [*answers, None]:
-            strategy.send(released)
-            released = None if each is None else each.released
-    except StopIteration as done:
-        return done.value
-    raise ValueError("These measurements are not those of a whole run of this plan; fit again.")
-
-
-def block_units(plan: Plan) -> list[int]:
-    """How many units each block takes; the last takes what is left."""
-    units = units_of(plan, _SCORE_SHARE)
-    total = sum(_GROWTH**k for k in range(_NUM_BLOCKS))
-    counts = [max(1, units * _GROWTH**k // total) for k in range(_NUM_BLOCKS - 1)]
-    return [*counts, units - sum(counts)]
-
-
-def units_of(plan: Plan, share: float) -> int:
-    """A share of all units."""
-    return max(1, round(share * plan.num_steps))
-
-
-def signal_of(plan: Plan, units: int) -> float:
-    """μ of that many units of scores."""
-    return float(np.sqrt(units)) / plan.noise_multiplier
-
-
-def measured(plan: Plan, blocks: Sequence[_Block]) -> Measured:
-    """Blocks as arrays, filled up with blocks that say nothing, so that one compiled program serves every stage."""
-    dimension = len(blocks[0].request.query)
-    nothing = np.zeros((dimension, dimension))
-    empty = _Block(Scores(blocks[0].request.query, nothing, 0), np.zeros(dimension), nothing, 1.0)
-    filled = [*blocks, *[empty] * (_KEPT - len(blocks))]
-    noise = [1 / signal_of(plan, block.request.units) if block.request.units else 1.0 for block in filled]
-    return Measured(
-        Blocks(np.stack([b.request.query for b in filled]), np.stack([b.request.metric for b in filled])),
-        np.stack([b.released for b in filled]),
-        np.array(noise),
-        np.stack([b.doubt for b in filled]),
-    )
-
-
-def _known(scores: ScoreModel, histograms: np.ndarray | None) -> Generator[Request, np.ndarray, Known]:
-    plan, people = scores.plan, scores.population(histograms)
-    size, variance = float(people.num_records), float(people.variance)
-    seed = simulation_seed(np.zeros(1) if histograms is None else histograms)
-    leaves, error = [], 0.0
-    _, structures = covariate_leaves(scores.model)
-    if structures:
-        key = jax.random.key(seed)
-        with jax.enable_x64(True):
-            if scores.covariate_law is not None:
-                leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(scores.covariate_law(key, _ROWS))]
-            else:
-                columns = plan.covariates or ()
-                shares = plausible_shares(columns, people.law.shares, size, plan.release(HISTOGRAMS).noise_scale)
-                rows = np.asarray(draw_columns(columns, people.law._replace(shares=shares), key, _ROWS), np.float64)
-                error = _UNMEASURED
-                whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
-                if whole and has_moments(columns):
-                    rows, error = yield from measured_rows(rows, size, plan.noise_multiplier, units_of(plan, _MOMENT_SHARE))
-                leaves = as_leaves(scores.model, rows)
-    return Known(Simulator(scores, leaves, size, seed), variance, error)
+    """The answer of a run from what it asked and was told."""
+    belief = first_belief(scores, histograms)
+    for each in answers:
+        belief = learned(belief, each.request, each.released)
+    return conclusion(belief)

@@ -1,0 +1,201 @@
+"""What a measuring run believes: a value that every answer changes, from which the posterior is read at the end.
+
+``learned`` takes an answer in; ``conclusion`` reads the posterior off. Both look at nothing but requests and what was
+released, so the posterior of a stored run is the fold of ``learned`` over its answers. What to ask next is another
+matter, of :mod:`~dpvi.posterior.metric.strategy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import jax
+import numpy as np
+
+from dpvi.core.columns import Column
+from dpvi.core.plan import HISTOGRAMS, Plan
+from dpvi.core.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
+from dpvi.models.covariate_law import draw_columns
+from dpvi.models.covariates import as_leaves
+from dpvi.models.generative import covariate_leaves
+from dpvi.posterior.metric.answer import Answer, answer
+from dpvi.posterior.metric.blocks import Blocks, Measured
+from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature, elsewhere, measured_curvature
+from dpvi.posterior.metric.metric import Whitened, long_directions, prior_ridge, whitened
+from dpvi.posterior.metric.moments import moved_rows
+from dpvi.posterior.metric.simulator import Simulator
+from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope, simulated_law
+from dpvi.posterior.score.blocks import simulation_seed
+from dpvi.posterior.score.model import ScoreModel
+
+COUNTING = 2  # blocks at the end that are the answer; those before only find the way
+_ROWS = 8000  # simulated
+_UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
+
+
+class Belief(NamedTuple):
+    """Everything that was released so far, and what it says of the records."""
+
+    scores: ScoreModel
+    num_records: float
+    variance_of_size: float
+    seed: int  # of simulated records
+    rows: np.ndarray | None  # simulated covariates that plain moments can move
+    leaves: list[np.ndarray]  # simulated covariates as the model takes them
+    error: float  # relative, of the model's own curvature
+    curvature: MeasuredCurvature | None = None
+    counted: tuple[np.ndarray, list[LengthLaw]] | None = None  # a metric, and laws of |W g| in it
+    blocks: tuple[Answered, ...] = ()
+    spent: int = 0  # units
+
+    @property
+    def plan(self) -> Plan:
+        return self.scores.plan
+
+    @property
+    def simulator(self) -> Simulator:
+        return Simulator(self.scores, self.leaves, self.num_records, self.seed)
+
+    @property
+    def left(self) -> int:
+        return self.plan.num_steps - self.spent
+
+    def noise(self, units: int) -> float:
+        """Standard deviation of an answer to so many units."""
+        return self.plan.noise_multiplier / float(np.sqrt(units))
+
+
+def first_belief(scores: ScoreModel, histograms: np.ndarray | None) -> Belief:
+    """What histograms tell: the number of records, and rows of independent columns."""
+    plan, people = scores.plan, scores.population(histograms)
+    size, variance = float(people.num_records), float(people.variance)
+    seed = simulation_seed(np.zeros(1) if histograms is None else histograms)
+    belief = Belief(scores, size, variance, seed, None, [], 0.0)
+    _, structures = covariate_leaves(scores.model)
+    if not structures:
+        return belief
+    key = jax.random.key(seed)
+    with jax.enable_x64(True):
+        if scores.covariate_law is not None:
+            leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(scores.covariate_law(key, _ROWS))]
+            return belief._replace(leaves=leaves)
+        columns = plan.covariates or ()
+        shares = plausible_shares(columns, people.law.shares, size, plan.release(HISTOGRAMS).noise_scale)
+        rows = np.asarray(draw_columns(columns, people.law._replace(shares=shares), key, _ROWS), np.float64)
+        whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
+        leaves = as_leaves(scores.model, rows)
+    return belief._replace(rows=rows if whole else None, leaves=leaves, error=_UNMEASURED)
+
+
+def learned(belief: Belief, asked: Request, released: np.ndarray) -> Belief:
+    """``belief`` after one more answer."""
+    noise = belief.noise(asked.units)
+    belief = belief._replace(spent=belief.spent + asked.units)
+    match asked:
+        case CovariateMoments():
+            rows = cast(np.ndarray, belief.rows)
+            rows, error = moved_rows(rows, asked.metric, released, belief.num_records, noise)
+            return belief._replace(rows=rows, leaves=as_leaves(belief.scores.model, rows), error=error)
+        case Curvature():
+            hessians = belief.simulator.hessians(asked.query)
+            expected = expected_curvature(belief, asked.query)
+            found = measured_curvature(asked, released, expected, *hessians, noise, belief.num_records)
+            return belief._replace(curvature=found)
+        case ScoreNorms():
+            simulated = length_laws(belief._replace(counted=None), asked.query, asked.metric)[0]
+            laws = counted_laws(released, noise, simulated, belief.num_records)
+            return belief._replace(counted=(asked.metric, laws))
+        case Scores():
+            return belief._replace(blocks=(*belief.blocks, Answered(asked, released)))
+
+
+def conclusion(belief: Belief) -> Answer:
+    """The answer that the last blocks give, with the curvature that was measured."""
+    counting = belief.blocks[-COUNTING:]
+    curvature = belief.curvature or expected_curvature(belief, counting[-1].request.query)
+    found = answer(belief.simulator, measured(belief, counting), curvature, _kept(belief, counting), belief.variance_of_size)
+    return found._replace(surprise=1 - belief.counted[1][0].probability if belief.counted else 0.0)
+
+
+def measured(belief: Belief, blocks: Sequence[Answered]) -> Measured:
+    """Blocks as arrays, filled up with blocks that say nothing, so that one compiled program serves every stage."""
+    dimension, missing = len(blocks[0].released), COUNTING - len(blocks)
+    asked = [cast(Scores, block.request) for block in blocks]
+    doubts = [_doubt(belief, each) for each in asked]
+    nothing = np.zeros((dimension, dimension))
+    return Measured(
+        Blocks(
+            np.stack([each.query for each in asked] + [asked[0].query] * missing),
+            np.stack([each.metric for each in asked] + [nothing] * missing),
+        ),
+        np.stack([block.released for block in blocks] + [np.zeros(dimension)] * missing),
+        np.array([belief.noise(each.units) for each in asked] + [1.0] * missing),
+        np.stack(doubts + [nothing] * missing),
+    )
+
+
+def _doubt(belief: Belief, asked: Scores) -> np.ndarray:
+    """R² G: all that clipping may have taken, where long scores point."""
+    laws = length_laws(belief, asked.query, asked.metric)
+    return (belief.num_records * excess(laws)) ** 2 * _directions(belief, asked)
+
+
+def _directions(belief: Belief, asked: Scores) -> np.ndarray:
+    simulated, weights = belief.simulator.scores(asked.query)
+    white = simulated @ asked.metric.T
+    return long_directions(white, np.linalg.norm(white, axis=1), weights)
+
+
+def _kept(belief: Belief, blocks: Sequence[Answered]) -> np.ndarray:
+    """κ of each block: the share of a shift that clipping leaves."""
+    asked = [cast(Scores, block.request) for block in blocks]
+    kept = [kept_slope(length_laws(belief, each.query, each.metric), len(each.query)) for each in asked]
+    return np.array(kept + [1.0] * (COUNTING - len(blocks)))
+
+
+def length_laws(belief: Belief, query: np.ndarray, metric: np.ndarray) -> list[LengthLaw]:
+    """Laws of |W g| at a point: those that counts allow, or the one of simulated records."""
+    if belief.counted is None:
+        simulated, weights = belief.simulator.scores(query)
+        return simulated_law(np.linalg.norm(simulated @ metric.T, axis=1), weights)
+    before, laws = belief.counted
+    curvature = belief.curvature or expected_curvature(belief, query)
+    sizes = [float(np.trace(each @ curvature.matrix @ each.T)) for each in (metric, before)]
+    return [law.scaled(float(np.sqrt(sizes[0] / sizes[1]))) for law in laws]
+
+
+def metric_at(belief: Belief, query: np.ndarray) -> Whitened:
+    """The model's own metric at a point, with the curvature that was measured where there is one."""
+    simulated, weights = belief.simulator.scores(query)
+    matrix = expected_curvature(belief, query).matrix / belief.num_records
+    return whitened(simulated, weights, matrix, ridge_at(belief, query), belief.scores.enumerates)
+
+
+def expected_curvature(belief: Belief, query: np.ndarray) -> MeasuredCurvature:
+    """What the curvature should be at a point: the model's own, or what was measured before, carried there."""
+    simulator = belief.simulator
+    information = simulator.information(query)
+    if belief.curvature is not None:
+        return belief.curvature._replace(matrix=elsewhere(belief.curvature, information), information=information)
+    simulated, weights = simulator.scores(query)
+    plain = whitened(simulated, weights, information, ridge_at(belief, query), bounded=True).matrix
+    return assumed_curvature(information, plain, belief.num_records)
+
+
+def ridge_at(belief: Belief, query: np.ndarray) -> np.ndarray:
+    signal = 1 / belief.noise(belief.plan.num_steps)
+    return prior_ridge(belief.simulator.prior_precision(query), belief.num_records, signal)
+
+
+def plausible_shares(
+    columns: Sequence[Column], shares: np.ndarray, num_records: float, noise_scale: float
+) -> np.ndarray:
+    """Shares of bins, none below half of what noise hides, nor below a quarter of an even share.
+
+    A level that noise hides is not absent: in a metric that knows no record of it, its records would all be clipped.
+    """
+    counted = [column.bins for column in columns if column.bins]
+    parts = np.split(np.asarray(shares, np.float64), np.cumsum(counted)[:-1])
+    raised = [np.maximum(part, min(0.25 / len(part), 0.5 * noise_scale / num_records)) for part in parts]
+    return np.concatenate([part / part.sum() for part in raised]) if counted else shares
