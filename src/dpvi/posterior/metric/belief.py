@@ -22,10 +22,10 @@ from dpvi.models.generative import covariate_leaves
 from dpvi.posterior.metric.answer import Answer, answer
 from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature, elsewhere, measured_curvature
-from dpvi.posterior.metric.metric import Whitened, long_directions, prior_ridge, whitened
+from dpvi.posterior.metric.metric import Long, Whitened, long_directions, prior_ridge, whitened
 from dpvi.posterior.metric.moments import moved_rows
 from dpvi.posterior.metric.simulator import Simulator
-from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope, simulated_law
+from dpvi.posterior.metric.tails import LengthLaw, counted_laws, kept_slope, mean, simulated_law
 from dpvi.posterior.score.blocks import simulation_seed
 from dpvi.posterior.score.model import ScoreModel
 
@@ -114,7 +114,8 @@ def conclusion(belief: Belief) -> Answer:
     """The answer that the last blocks give, with the curvature that was measured."""
     counting = belief.blocks[-COUNTING:]
     curvature = belief.curvature or expected_curvature(belief, counting[-1].request.query)
-    found = answer(belief.simulator, measured(belief, counting), curvature, _kept(belief, counting), belief.variance_of_size)
+    blocks = measured(belief, corrected(belief, counting))
+    found = answer(belief.simulator, blocks, curvature, _kept(belief, counting), belief.variance_of_size)
     return found._replace(surprise=1 - belief.counted[1][0].probability if belief.counted else 0.0)
 
 
@@ -135,13 +136,23 @@ def measured(belief: Belief, blocks: Sequence[Answered]) -> Measured:
     )
 
 
+def corrected(belief: Belief, blocks: Sequence[Answered]) -> list[Answered]:
+    """Blocks with what clipping took from them on average, by the laws of lengths, given back."""
+    found = []
+    for block in blocks:
+        asked = cast(Scores, block.request)
+        lost = mean(length_laws(belief, asked.query, asked.metric), lambda n: np.maximum(n - 1, 0.0))
+        back = belief.num_records * lost * _long(belief, asked).mean
+        found.append(block._replace(released=block.released + back))
+    return found
+
+
 def _doubt(belief: Belief, asked: Scores) -> np.ndarray:
-    """R² G: all that clipping may have taken, where long scores point."""
     laws = length_laws(belief, asked.query, asked.metric)
-    return (belief.num_records * excess(laws)) ** 2 * _directions(belief, asked)
+    return _long(belief, asked).doubt(laws, belief.num_records)
 
 
-def _directions(belief: Belief, asked: Scores) -> np.ndarray:
+def _long(belief: Belief, asked: Scores) -> Long:
     simulated, weights = belief.simulator.scores(asked.query)
     white = simulated @ asked.metric.T
     return long_directions(white, np.linalg.norm(white, axis=1), weights)

@@ -24,8 +24,25 @@ from dpvi.posterior.metric.tails import LengthLaw, excess, mean, simulated_law
 _LONGEST = 0.99  # the quantile of lengths beyond which a score is long
 _EVENLY = 0.05  # of G: long scores of records need not point where simulated ones do
 _LEAST = 0.15  # the same, where it shortens directions
+_SIGNED = 0.25  # of the squared mean of long scores, that stays in doubt
 _SLACK = 0.05
 _NARROWEST, _WIDEST, _CANDIDATES = 0.3, 40.0, 40  # of C/√d
+
+
+class Long(NamedTuple):
+    """Where long scores point, u = V g / n of records with weights (n − q)₊, q a high quantile."""
+
+    mean: np.ndarray  # ū, (d,)
+    second: np.ndarray  # G: of u uᵀ, and a little in all directions, (d, d), of trace one
+
+    def doubt(self, laws: list[LengthLaw], num_records: float) -> np.ndarray:
+        """Variance of what clipping at 1 took from a sum beside N R ū, R what it took on average, (d, d).
+
+        How much it took is told by laws, as far as these agree; which way it pointed is not known but for the mean.
+        """
+        lost, most = mean(laws, lambda n: np.maximum(n - 1, 0.0)), excess(laws)
+        agreed = self.second - (1 - _SIGNED) * np.outer(self.mean, self.mean)
+        return num_records**2 * (max(most - lost, 0.0) ** 2 * self.second + lost**2 * agreed)
 
 
 class Whitened(NamedTuple):
@@ -35,7 +52,7 @@ class Whitened(NamedTuple):
     plain: np.ndarray  # the same before any direction was shortened
     lengths: np.ndarray  # n of every simulated record
     weights: np.ndarray
-    directions: np.ndarray  # G, (d, d), of trace one
+    long: Long  # where long ones point
 
     def laws(self) -> list[LengthLaw]:
         return simulated_law(self.lengths, self.weights)
@@ -63,7 +80,7 @@ def whitened(
     if not bounded:
         white = scores @ matrix.T
         long = long_directions(white, np.linalg.norm(white, axis=1), weights, evenly=_LEAST)
-        matrix = power(len(matrix) * long, -0.75) @ matrix
+        matrix = power(len(matrix) * long.second, -0.75) @ matrix
         size = np.sqrt(len(matrix) / np.trace(matrix @ information @ matrix.T))
         matrix = size * matrix
     white = scores @ matrix.T
@@ -76,30 +93,31 @@ def prior_ridge(prior_precision: np.ndarray, num_records: float, signal: float) 
     return prior_precision * (1 / num_records + len(prior_precision) / (num_records * signal) ** 2)
 
 
-def long_directions(white: np.ndarray, lengths: np.ndarray, weights: np.ndarray, evenly: float = _EVENLY) -> np.ndarray:
-    """G: where long scores point, E[(n − q)₊ u uᵀ] / E(n − q)₊ with u = V g / n, and a little in all directions."""
+def long_directions(white: np.ndarray, lengths: np.ndarray, weights: np.ndarray, evenly: float = _EVENLY) -> Long:
+    """ū and G of whitened scores."""
     dimension = white.shape[1]
     over = weights * np.maximum(lengths - np.quantile(lengths, _LONGEST), 0.0) + 1e-300
     units = white / np.maximum(lengths, 1e-300)[:, None]
     second = (units * over[:, None]).T @ units
-    even = np.eye(dimension) / dimension
-    return (1 - evenly) * second / max(float(np.trace(second)), 1e-300) + evenly * even
+    total = max(float(np.trace(second)), 1e-300)
+    average = (1 - evenly) * over @ units / total
+    return Long(average, (1 - evenly) * second / total + evenly * np.eye(dimension) / dimension)
 
 
-def clip_norm(laws: list[LengthLaw], directions: np.ndarray, num_records: float, signal: float) -> float:
+def clip_norm(laws: list[LengthLaw], long: Long, num_records: float, signal: float) -> float:
     """C for lengths of whitened scores that follow ``laws``, with signal μ left for the blocks to come."""
-    dimension = len(directions)
+    dimension = len(long.mean)
     candidates = np.geomspace(_NARROWEST, _WIDEST, _CANDIDATES) * np.sqrt(dimension)
-    costs = np.array([_cost(float(c), laws, directions, num_records, signal) for c in candidates])
+    costs = np.array([_cost(float(c), laws, long, num_records, signal) for c in candidates])
     return float(candidates[costs <= costs.min() + _SLACK].max())
 
 
-def _cost(clip: float, laws: list[LengthLaw], directions: np.ndarray, num_records: float, signal: float) -> float:
+def _cost(clip: float, laws: list[LengthLaw], long: Long, num_records: float, signal: float) -> float:
     """The mean of log v_k."""
-    dimension = len(directions)
+    dimension = len(long.mean)
     usual = 3 * np.sqrt(dimension)  # longer scores are not the model's, so they carry no information on its parameters
     sampling = num_records * mean(laws, lambda n: np.minimum(n, clip) ** 2) / dimension
     slope = num_records * mean(laws, lambda n: np.minimum(n, clip) * np.minimum(n, usual)) / dimension
-    lost = num_records * clip * excess([law.scaled(1 / clip) for law in laws])
-    variances = sampling + (clip / signal) ** 2 + lost**2 * np.diag(directions)
+    doubt = clip**2 * np.diag(long.doubt([law.scaled(1 / clip) for law in laws], num_records))
+    variances = sampling + (clip / signal) ** 2 + doubt
     return float(np.mean(np.log(variances))) - 2 * float(np.log(max(slope, 1e-300)))

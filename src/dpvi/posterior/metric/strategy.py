@@ -168,7 +168,7 @@ def _scores(belief: Belief, z: np.ndarray, units: int) -> Scores:
 
 def _clip(belief: Belief, white: Whitened, z: np.ndarray) -> float:
     laws = length_laws(belief, z, white.matrix)
-    return clip_norm(laws, white.directions, belief.num_records, 1 / belief.noise(max(1, belief.left)))
+    return clip_norm(laws, white.long, belief.num_records, 1 / belief.noise(max(1, belief.left)))
 
 
 def _share(share: float, belief: Belief) -> int:
