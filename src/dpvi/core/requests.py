@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-# |W g| falls into one of these bins: below the first edge, between two, above the last
-NORM_EDGES = 2.0 ** np.arange(-4, 10.5, 0.5)
+# |W g| falls into one of these bins: below the first edge, between two, above the last. Far out bins are wide: a few
+# records there matter wherever they are, and every bin has its own noise.
+NORM_EDGES = 2.0 ** np.array([*np.arange(-2, 2, 0.5), 3, 5, 8])
 
 
 class CovariateMoments(NamedTuple):

@@ -25,7 +25,7 @@ from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature
 from dpvi.posterior.metric.metric import Long, Whitened, long_directions, prior_ridge, whitened
 from dpvi.posterior.metric.moments import moved_rows
 from dpvi.posterior.metric.simulator import Simulator
-from dpvi.posterior.metric.tails import LengthLaw, counted_laws, kept_slope, mean, simulated_law
+from dpvi.posterior.metric.tails import LengthLaw, counted_laws, kept_slope, simulated_law, surprise
 from dpvi.posterior.score.blocks import simulation_seed
 from dpvi.posterior.score.model import ScoreModel
 
@@ -116,7 +116,7 @@ def conclusion(belief: Belief) -> Answer:
     curvature = belief.curvature or expected_curvature(belief, counting[-1].request.query)
     blocks = measured(belief, corrected(belief, counting))
     found = answer(belief.simulator, blocks, curvature, _kept(belief, counting), belief.variance_of_size)
-    return found._replace(surprise=1 - belief.counted[1][0].probability if belief.counted else 0.0)
+    return found._replace(surprise=surprise(belief.counted[1]) if belief.counted else 0.0)
 
 
 def measured(belief: Belief, blocks: Sequence[Answered]) -> Measured:
@@ -141,9 +141,8 @@ def corrected(belief: Belief, blocks: Sequence[Answered]) -> list[Answered]:
     found = []
     for block in blocks:
         asked = cast(Scores, block.request)
-        lost = mean(length_laws(belief, asked.query, asked.metric), lambda n: np.maximum(n - 1, 0.0))
-        back = belief.num_records * lost * _long(belief, asked).mean
-        found.append(block._replace(released=block.released + back))
+        taken = _long(belief, asked).taken(length_laws(belief, asked.query, asked.metric))
+        found.append(block._replace(released=block.released + belief.num_records * taken))
     return found
 
 

@@ -19,12 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dpvi.posterior.metric.moments import power
-from dpvi.posterior.metric.tails import LengthLaw, excess, mean, simulated_law
+from dpvi.posterior.metric.tails import LengthLaw, excess, mean, simulated_law, surprise
 
 _LONGEST = 0.99  # the quantile of lengths beyond which a score is long
 _EVENLY = 0.05  # of G: long scores of records need not point where simulated ones do
 _LEAST = 0.15  # the same, where it shortens directions
 _SIGNED = 0.25  # of the squared mean of long scores, that stays in doubt
+_COHERENT = 3.0  # by how much more the longest scores point the same way
+_UNSEEN = 2.0  # how much more than laws allow, where the model's own is not believed
 _SLACK = 0.05
 _NARROWEST, _WIDEST, _CANDIDATES = 0.3, 40.0, 40  # of C/√d
 
@@ -35,14 +37,32 @@ class Long(NamedTuple):
     mean: np.ndarray  # ū, (d,)
     second: np.ndarray  # G: of u uᵀ, and a little in all directions, (d, d), of trace one
 
-    def doubt(self, laws: list[LengthLaw], num_records: float) -> np.ndarray:
-        """Variance of what clipping at 1 took from a sum beside N R ū, R what it took on average, (d, d).
+    def taken(self, laws: list[LengthLaw]) -> np.ndarray:
+        """What clipping at 1 took from a record on average, (d,)."""
+        surprised = surprise(laws)
+        return mean(laws, _over) * ((1 - surprised) * self.mean + surprised * self._far)
 
-        How much it took is told by laws, as far as these agree; which way it pointed is not known but for the mean.
+    def doubt(self, laws: list[LengthLaw], num_records: float) -> np.ndarray:
+        """Variance of what clipping took from a sum beside ``taken``, (d, d).
+
+        How much it took is told by laws, as far as these agree. Which way it pointed is not known but for the mean. And
+        where records have longer scores than the model's, a few may be longer than any count shows.
         """
-        lost, most = mean(laws, lambda n: np.maximum(n - 1, 0.0)), excess(laws)
+        lost, most = mean(laws, _over), excess(laws)
         agreed = self.second - (1 - _SIGNED) * np.outer(self.mean, self.mean)
-        return num_records**2 * (max(most - lost, 0.0) ** 2 * self.second + lost**2 * agreed)
+        known = max(most - lost, 0.0) ** 2 * self.second + lost**2 * agreed
+        unseen = (_UNSEEN * surprise(laws) * most) ** 2 * np.outer(self._far, self._far)
+        return num_records**2 * (known + unseen)
+
+    @property
+    def _far(self) -> np.ndarray:
+        """Where scores point that are longer than any the model expects: more the same way than these."""
+        length = float(np.linalg.norm(self.mean))
+        return self.mean / max(length, 1e-300) * min(1.0, _COHERENT * length)
+
+
+def _over(lengths: np.ndarray) -> np.ndarray:
+    return np.maximum(lengths - 1, 0.0)
 
 
 class Whitened(NamedTuple):

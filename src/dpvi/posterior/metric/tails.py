@@ -20,13 +20,16 @@ import numpy as np
 
 from dpvi.core.requests import NORM_EDGES
 
-_MIDDLES = np.concatenate([[NORM_EDGES[0] / 2], np.sqrt(NORM_EDGES[1:] * NORM_EDGES[:-1]), [1.2 * NORM_EDGES[-1]]])
+_FINE = 2.0 ** np.arange(-2, 14.5, 0.5)  # edges of the bins in which laws are written down
+_MIDDLES = np.concatenate([[_FINE[0] / 2], np.sqrt(_FINE[1:] * _FINE[:-1]), [1.2 * _FINE[-1]]])
+_COUNTED_IN = np.searchsorted(NORM_EDGES, _MIDDLES, "right")
+_LAST_NARROW = 8  # the first of a tail is one of the bins that are as narrow as those of laws
 _RATIOS = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.65, 0.75, 0.9)
 _BENDS = (1.0, 0.85, 0.7, 0.5, 0.3, 0.1)
 _HEAVIEST = 0.5  # the ratio of a power law with α = 2
+_APART = tuple((first, last) for first in (0.5, 1.5, 3.0) for last in (3.0, 5.0, 8.0) if first < last)  # log₂ lengths
+_UNLIKELY = np.exp(-3.0)  # that some records are not the model's and lie apart, beside a tail of another form
 _TAIL = 0.12  # the share of records whose lengths the fit describes
-_BINS = 60  # from the first of the tail, seen or not
-_SEEN = 12  # of these, those that are compared with counts
 _MISFIT = 0.1  # relative: no tail has exactly this form
 _FEWEST = 0.3  # a bin with fewer expected records has none
 _IMPROBABLE = 1e-3
@@ -62,35 +65,66 @@ def counted_laws(counts: np.ndarray, noise_scale: float, simulated: LengthLaw, n
     if abs(visible.sum() - num_records) > _MISSING * num_records:  # noise drowns the bulk, or is what sticks out
         return [simulated]
     first = len(counts) - 1 - int(np.argmax(np.cumsum(visible[::-1]) > _TAIL * max(visible.sum(), 1.0)))
-    bins = np.arange(_BINS)
-    lengths = np.concatenate([_MIDDLES[:first], _MIDDLES[first] * 2.0 ** (bins / 2)])
-    seen = counts[first : first + _SEEN]
+    first = min(first, _LAST_NARROW)
+    seen = counts[first:]
     known = np.maximum(seen, 0.0)
     variance = noise_scale**2 + known + (_MISFIT * known) ** 2
-    own = np.bincount(np.searchsorted(NORM_EDGES, simulated.lengths, "right"), simulated.shares, len(counts))
-    expected = num_records * own[first : first + _SEEN]
-    fits = [-0.5 * float(np.sum((seen - expected) ** 2 / variance))]
-    found = []
-    for ratio in _RATIOS:
-        for bend in _BENDS:
-            if ratio > _HEAVIEST and bend > _BENDS[2]:
-                continue
-            shape = np.exp(np.minimum(bins * np.log(ratio) + bins * (bins - 1) / 2 * np.log(bend), 50.0))
-            part = shape[: len(seen)]
-            height = max(float((part / variance) @ seen / ((part / variance) @ part)), 0.0)
-            fit = -0.5 * float(np.sum((seen - height * part) ** 2 / variance))
-            tail = np.where(height * shape < _FEWEST, 0.0, height * shape)
-            found.append((fit, np.concatenate([visible[:first], tail])))
-    best = max(*fits, *(fit for fit, _ in found))
-    weights = np.exp(np.array([*fits, *(fit for fit, _ in found)]) - best)
-    weights[0] *= _INNOCENT * len(found)
-    weights /= weights.sum()
-    laws = [LengthLaw(float(weights[0]), simulated.lengths, simulated.shares)]
-    laws += [
-        LengthLaw(float(weight), lengths, masses / max(float(masses.sum()), 1e-9))
-        for weight, (_, masses) in zip(weights[1:], found, strict=True)
-    ]
+
+    def fit(masses: np.ndarray) -> float:
+        return -0.5 * float(np.sum((seen - masses) ** 2 / variance))
+
+    def height(shape: np.ndarray, counted: np.ndarray) -> float:
+        return max(float((shape / variance) @ counted / max(float((shape / variance) @ shape), 1e-300)), 0.0)
+
+    own = num_records * np.bincount(
+        np.searchsorted(NORM_EDGES, simulated.lengths, "right"), simulated.shares, len(counts)
+    )
+    found = [(fit(own[first:]), _INNOCENT, simulated)]
+    shapes = _tail_shapes(first)
+    for shape in shapes:
+        part = _counted(shape)[first:]
+        masses = height(part, seen) * shape
+        tail = np.where(masses < _FEWEST, 0.0, masses)
+        tail[:first] = visible[:first]
+        law = LengthLaw(0.0, _MIDDLES, tail / max(float(tail.sum()), 1e-9))
+        found.append((fit(_counted(masses)[first:]), 1 / len(shapes), law))
+    for shape in _shapes_apart():
+        part = _counted(shape)[first:]
+        number = height(part, seen - own[first:])
+        share = min(number / num_records, 1.0)
+        both = (
+            np.concatenate([simulated.lengths, _MIDDLES]),
+            np.concatenate([(1 - share) * simulated.shares, share * shape]),
+        )
+        found.append((fit(own[first:] + number * part), _UNLIKELY / len(_APART), LengthLaw(0.0, *both)))
+    best = max(quality for quality, _, _ in found)
+    weights = np.array([np.exp(quality - best) * prior for quality, prior, _ in found])
+    laws = [law._replace(probability=float(w)) for w, (_, _, law) in zip(weights / weights.sum(), found, strict=True)]
     return [laws[0], *(law for law in laws[1:] if law.probability > _IMPROBABLE)]
+
+
+def _counted(masses: np.ndarray) -> np.ndarray:
+    """Masses of fine bins in those of counts."""
+    return np.bincount(_COUNTED_IN, masses, len(NORM_EDGES) + 1)
+
+
+def _tail_shapes(first: int) -> list[np.ndarray]:
+    """Tails that fall from the bin ``first`` on."""
+    bins = np.arange(len(_MIDDLES) - first)
+    steep = [(ratio, bend) for ratio in _RATIOS for bend in _BENDS if ratio <= _HEAVIEST or bend <= _BENDS[2]]
+    tails = [np.exp(np.minimum(bins * np.log(r) + bins * (bins - 1) / 2 * np.log(a), 50.0)) for r, a in steep]
+    return [np.concatenate([np.zeros(first), tail]) for tail in tails]
+
+
+def _shapes_apart() -> list[np.ndarray]:
+    """Records that lie apart from the others: as many in every half octave."""
+    shapes = [((np.log2(_MIDDLES) > a) & (np.log2(_MIDDLES) < b)).astype(np.float64) for a, b in _APART]
+    return [shape / shape.sum() for shape in shapes]
+
+
+def surprise(laws: list[LengthLaw]) -> float:
+    """How probable it is that scores are not as long as the model expects; its own law comes first."""
+    return 1 - laws[0].probability
 
 
 def excess(laws: list[LengthLaw]) -> float:
