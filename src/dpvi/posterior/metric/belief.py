@@ -30,6 +30,7 @@ from dpvi.posterior.score.blocks import simulation_seed
 from dpvi.posterior.score.model import ScoreModel
 
 COUNTING = 2  # blocks at the end that are the answer; those before only find the way
+REMEMBERED = 4  # blocks that a way is found from
 _ROWS = 8000  # simulated
 _UNMEASURED = 0.3  # the relative error of a curvature from columns that are only thought to be independent
 
@@ -121,7 +122,7 @@ def conclusion(belief: Belief) -> Answer:
 
 def measured(belief: Belief, blocks: Sequence[Answered]) -> Measured:
     """Blocks as arrays, filled up with blocks that say nothing, so that one compiled program serves every stage."""
-    dimension, missing = len(blocks[0].released), COUNTING - len(blocks)
+    dimension, missing = len(blocks[0].released), REMEMBERED - len(blocks)
     asked = [cast(Scores, block.request) for block in blocks]
     doubts = [_doubt(belief, each) for each in asked]
     nothing = np.zeros((dimension, dimension))
@@ -161,7 +162,7 @@ def _kept(belief: Belief, blocks: Sequence[Answered]) -> np.ndarray:
     """κ of each block: the share of a shift that clipping leaves."""
     asked = [cast(Scores, block.request) for block in blocks]
     kept = [kept_slope(length_laws(belief, each.query, each.metric), len(each.query)) for each in asked]
-    return np.array(kept + [1.0] * (COUNTING - len(blocks)))
+    return np.array(kept + [1.0] * (REMEMBERED - len(blocks)))
 
 
 def length_laws(belief: Belief, query: np.ndarray, metric: np.ndarray) -> list[LengthLaw]:

@@ -138,6 +138,6 @@ def _cost(clip: float, laws: list[LengthLaw], long: Long, num_records: float, si
     usual = 3 * np.sqrt(dimension)  # longer scores are not the model's, so they carry no information on its parameters
     sampling = num_records * mean(laws, lambda n: np.minimum(n, clip) ** 2) / dimension
     slope = num_records * mean(laws, lambda n: np.minimum(n, clip) * np.minimum(n, usual)) / dimension
-    doubt = clip**2 * np.diag(long.doubt([law.scaled(1 / clip) for law in laws], num_records))
-    variances = sampling + (clip / signal) ** 2 + doubt
+    lost = num_records * clip * excess([law.scaled(1 / clip) for law in laws])
+    variances = sampling + (clip / signal) ** 2 + lost**2 * np.diag(long.second)
     return float(np.mean(np.log(variances))) - 2 * float(np.log(max(slope, 1e-300)))

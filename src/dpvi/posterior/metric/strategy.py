@@ -22,7 +22,7 @@ from dpvi.core.requests import Answered, Request, ScoreNorms, Scores
 from dpvi.models.generative import prior_center
 from dpvi.posterior.metric.answer import Answer
 from dpvi.posterior.metric.belief import (
-    COUNTING,
+    REMEMBERED,
     Belief,
     conclusion,
     expected_curvature,
@@ -56,11 +56,11 @@ _NEAR = 3.0  # privacy's part of the answer beside sampling's, below which the l
 _FIRST_LOOK = 2  # blocks before the curvature is measured on the way
 _BLURRED = 0.4  # the error of a curvature that would not show the way
 _LOOK_SHARES = (0.015, 0.2)
-_NORM_SHARES = (0.03, 0.1)  # where responses are bounded, and elsewhere
+_NORM_SHARES = (0.06, 0.1)  # where responses are bounded, and elsewhere
 _SECOND_LAST = 1 / 3
 _SEARCHING = 0.15  # a relative error of the curvature, on the way
 _FURTHEST = 6.0  # of a point to measure at from the prior's centre, in its standard deviations
-_CHANGE = 4.0  # most that the model's information may change from one point to the next
+_CHANGE = 2.5  # most that the model's information may change from one point to the next
 _STEPS = 0.75 ** np.arange(12)
 _UNIT = 2.0  # counts of lengths are in units of twice the median of simulated ones
 
@@ -119,7 +119,7 @@ def _way(belief: Belief, start: Found) -> Generator[Request, np.ndarray, tuple[B
             break
         belief = yield from _ask(belief, _scores(belief, z, max(_SHORTEST, units)))
         doubt = float(np.hypot(_SEARCHING, belief.error))
-        found = search(belief.simulator, measured(belief, belief.blocks[-COUNTING:]), z, doubt)
+        found = search(belief.simulator, measured(belief, belief.blocks[-REMEMBERED:]), z, doubt)
         z = _trusted(belief, z, found.z, start)
     return belief, z, found
 
@@ -141,7 +141,7 @@ def _last_point(belief: Belief, z: np.ndarray) -> np.ndarray:
     if np.trace(away) < _NEAR**2 * len(z):
         return found.mean
     doubt = float(np.hypot(_SEARCHING, belief.error))
-    return search(belief.simulator, measured(belief, belief.blocks[-COUNTING:]), z, doubt).z
+    return search(belief.simulator, measured(belief, belief.blocks[-REMEMBERED:]), z, doubt).z
 
 
 def _look(belief: Belief, z: np.ndarray, found: Found, share: float) -> Asking:
