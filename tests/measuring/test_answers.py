@@ -12,6 +12,7 @@ from support.measuring import (
     METRIC,
     QUERY,
     UNIT,
+    UNITS,
     expected,
     measuring_plan,
     regression_data,
@@ -142,23 +143,23 @@ def test_every_answer_has_noise_of_its_own(contributions):
     assert first.dtype == np.float64
 
 
+def unread():
+    raise AssertionError("records were read")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_than_was_planned_is_refused_before_a_record_is_read(contributions, kind):
-    def unread():
-        raise AssertionError("records were read")
-
-    plan = measuring_plan()
-    count = plan.release({"scores": "gradients"}.get(kind, kind)).count
-    closed = Answers(contributions, plan, unread, root_key(1))
-    with pytest.raises(ValueError, match=f"{count + 1} units, and {count} of {count} are left"):
-        closed(of_kind(kind, count + 1))
-    run = answers(contributions, plan, regression_data(5))
-    run(of_kind(kind, count - 1))
+    closed = Answers(contributions, measuring_plan(), unread, root_key(1))
+    with pytest.raises(ValueError, match=f"{UNITS + 1} units, and {UNITS} of {UNITS} are left"):
+        closed(of_kind(kind, UNITS + 1))
+    run = answers(contributions, measuring_plan(), regression_data(5))
+    run(of_kind(kind, UNITS - 1))
     with pytest.raises(ValueError, match="2 units, and 1 of"):
         run(of_kind(kind, 2))
     run(of_kind(kind, 1))
-    with pytest.raises(ValueError, match="1 units, and 0 of"):
-        run(of_kind(kind, 1))
+    for other in KINDS:  # all kinds are paid for from one pool
+        with pytest.raises(ValueError, match="1 units, and 0 of"):
+            run(of_kind(other, 1))
 
 
 def test_an_answer_that_fails_is_paid_for(contributions):
@@ -167,8 +168,8 @@ def test_an_answer_that_fails_is_paid_for(contributions):
 
     run = Answers(contributions, measuring_plan(), broken, root_key(1))
     with pytest.raises(OSError, match="no disk"):
-        run(Scores(QUERY, METRIC, 60))
-    with pytest.raises(ValueError, match="and 4 of 64 are left"):
+        run(Scores(QUERY, METRIC, UNITS - 4))
+    with pytest.raises(ValueError, match=f"and 4 of {UNITS} are left"):
         run(Scores(QUERY, METRIC, 5))
 
 
@@ -191,13 +192,7 @@ def test_bad_requests_are_refused(contributions, request_, sentence):
     run = answers(contributions, measuring_plan(), regression_data(5))
     with pytest.raises((TypeError, ValueError), match=sentence):
         run(request_)
-    assert run.units_left == {CovariateMoments: 14, Curvature: 12, ScoreNorms: 4, Scores: 64}
-
-
-def test_moments_are_refused_where_none_are_paid_for(contributions):
-    plan = measuring_plan(columns=None, num_records=5)
-    with pytest.raises(ValueError, match="no second moments"):
-        answers(contributions, plan, regression_data(5))(CovariateMoments(METRIC, 1))
+    assert run.units_left == UNITS
 
 
 def test_a_strategy_is_sent_what_was_released_and_nothing_else(contributions):

@@ -11,7 +11,7 @@ import optax
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 from support.launch import REPOSITORY, environment, free_port
-from support.measuring import COLUMNS, asking, expected, measuring_plan, regression, regression_data
+from support.measuring import COLUMNS, UNITS, asking, expected, measuring_plan, regression, regression_data
 from support.small_models import location_model
 
 import dpvi
@@ -96,10 +96,10 @@ def test_a_file_that_changes_ends_the_run(tmp_path, monkeypatch):
 def test_a_strategy_cannot_ask_for_more_than_the_plan(monkeypatch):
     def greedy(scores, histograms):
         for _ in range(3):
-            yield CovariateMoments(np.eye(3), 7)
+            yield CovariateMoments(np.eye(3), UNITS // 2)
 
     monkeypatch.setattr(fitting, "make_strategy", greedy)
-    with pytest.raises(ValueError, match="7 units, and 0 of 14 are left"):
+    with pytest.raises(ValueError, match=f"{UNITS // 2} units, and 0 of {UNITS} are left"):
         dpvi.fit(regression, DATA, measuring_plan(), seed=5, progress=False)
 
 
