@@ -188,8 +188,10 @@ def fit_measuring(
         if isinstance(placed.own, RowSource):
             placed.own.check_unchanged()
 
+    answers = Answers(
+        contributions, plan, blocks, key, _over_all_processes
+    )  # refuses a plan before anything is counted
     histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
-    answers = Answers(contributions, plan, blocks, key, _over_all_processes)
     done = run_within_memory(_SMALLER, measure, answers, make_strategy(scores, histograms), bar)
     trace = measured_trace(done, algorithm.family, _location(model, None), model.dimension)
     return trace._replace(histograms=histograms)

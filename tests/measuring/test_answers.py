@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -186,12 +187,67 @@ def test_an_answer_that_fails_is_paid_for(contributions):
         (CovariateMoments(METRIC[:, :2], 1), "metric of moments must have 3 columns"),
         (CovariateMoments(METRIC[0], 1), "metric of moments"),
         ((QUERY, METRIC, 1), "A strategy asks for"),
+        (type("Changing", (Scores,), {"units": property(lambda self: -1)})(QUERY, METRIC, 1), "A strategy asks for"),
+        (Scores(QUERY, METRIC, 2**70), "units, and 100 of"),
+        (Scores(QUERY, METRIC, np.float64(2)), "units must be a whole number"),  # pyright: ignore[reportArgumentType]
+        (Scores(QUERY, METRIC, np.int64(-5)), "units must be a whole number"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_bad_requests_are_refused(contributions, request_, sentence):
     run = answers(contributions, measuring_plan(), regression_data(5))
     with pytest.raises((TypeError, ValueError), match=sentence):
         run(request_)
+    assert run.units_left == UNITS
+
+
+def test_units_of_other_types_are_counted_as_they_are(contributions):
+    run = answers(contributions, measuring_plan(), regression_data(5))
+    for units in (np.int8(60), np.uint64(30), np.array(9)):  # int8 sums of these would overflow to below zero
+        assert type(run(Scores(QUERY, METRIC, units)).request.units) is int  # pyright: ignore[reportArgumentType]
+    assert run.units_left == 1
+
+
+def test_two_strategies_share_one_pool_and_no_noise(contributions):
+    data = regression_data(5)
+    run = answers(contributions, measuring_plan(), data)
+    asked = Scores(QUERY, METRIC, 5)
+
+    def forever():
+        while True:
+            yield asked
+
+    first, second, noise = forever(), forever(), []
+    with pytest.raises(ValueError, match="5 units, and 0 of"):
+        while True:
+            noise += [run(next(strategy)).released for strategy in (first, second)]
+    assert len(np.unique(np.stack(noise), axis=0)) == len(noise) == UNITS // 5
+
+
+def test_threads_share_one_pool(contributions):
+    run = answers(contributions, measuring_plan(), regression_data(5))
+    run(Scores(QUERY, METRIC, 1))  # is compiled
+    with ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(run, Scores(QUERY, METRIC, 7)) for _ in range(40)]
+    released = [each.result().released for each in found if each.exception() is None]
+    assert len(released) == (UNITS - 1) // 7
+    assert len(np.unique(np.stack(released), axis=0)) == len(released)
+
+
+def test_a_strategy_that_goes_on_after_a_refusal_gets_nothing_more(contributions):
+    run = answers(contributions, measuring_plan(), regression_data(5))
+
+    def stubborn():
+        for _ in range(3):
+            try:
+                yield Scores(QUERY, METRIC, UNITS + 1)
+            except ValueError:
+                yield Scores(QUERY, METRIC, UNITS)
+
+    strategy = stubborn()
+    with pytest.raises(ValueError, match=f"and {UNITS} of {UNITS} are left"):
+        measure(run, strategy)
+    with pytest.raises(ValueError, match=f"and {UNITS} of {UNITS} are left"):
+        measure(run, strategy)
     assert run.units_left == UNITS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,60 @@ def test_a_result_says_what_it_is_and_survives_storage(fitted, tmp_path):
         assert all(np.array_equal(a, b) for a, b in zip(before.request, after.request, strict=True))
     with pytest.raises(ValueError, match="reads iterates"):
         fitted.posterior("average")
+
+
+FORGED = {
+    "more units than the plan has": lambda m: {"scores_units": m.scores_units + 90},
+    "negative units": lambda m: {"scores_units": m.scores_units - 33},
+    "no units": lambda m: {"scores_units": 0 * m.scores_units},
+    "units that overflow": lambda m: {"scores_units": m.scores_units + 2**62},
+    "units that are no whole numbers": lambda m: {"scores_units": m.scores_units.astype(float)},
+    "a kind that is none": lambda m: {"kinds": m.kinds + 7},
+    "a kind below zero": lambda m: {"kinds": m.kinds - 1},
+    "more answers than there are": lambda m: {"kinds": np.repeat(m.kinds, 1000)},
+    "kinds as text": lambda m: {"kinds": m.kinds.astype(str)},
+    "kinds in a table": lambda m: {"kinds": m.kinds[:, None]},
+    "kinds that are swapped": lambda m: {"kinds": np.where(m.kinds == 3, 1, m.kinds)},
+    "NaN": lambda m: {"scores_released": m.scores_released * np.nan},
+    "an infinite metric": lambda m: {"curvature_metric": m.curvature_metric + np.inf},
+    "another number of parameters": lambda m: {"scores_query": m.scores_query[:, :2]},
+    "an answer too short": lambda m: {"norms_released": m.norms_released[:, :-1]},
+    "an answer of moments too long": lambda m: {"moments_released": np.tile(m.moments_released, 2)},
+    "complex numbers": lambda m: {"scores_released": m.scores_released.astype(complex)},
+    "a number in place of an array": lambda m: {"moments_metric": np.float64(1)},
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED.keys())
+def test_files_with_answers_that_no_run_gives_are_refused(fitted, tmp_path, forge):
+    measurements = fitted.trace.measurements
+    trace = fitted.trace._replace(measurements=measurements._replace(**forge(measurements)))
+    dataclasses.replace(fitted, trace=trace).save(tmp_path / "forged.npz")
+    with pytest.raises(ValueError, match="does not hold what a run of its plan releases"):
+        Result.load(tmp_path / "forged.npz")
+
+
+@pytest.mark.parametrize(
+    "change", [{"measurements": None}, {"histograms": np.zeros(7)}, {"histograms": np.full(24, np.nan)}]
+)
+def test_files_without_what_the_plan_pays_for_are_refused(fitted, tmp_path, change):
+    dataclasses.replace(fitted, trace=fitted.trace._replace(**change)).save(tmp_path / "forged.npz")
+    with pytest.raises(ValueError, match="does not hold what a run of its plan releases"):
+        Result.load(tmp_path / "forged.npz")
+
+
+def test_objects_in_a_file_are_never_unpickled(fitted, tmp_path):
+    class Executed:
+        def __reduce__(self):
+            return (pytest.fail, ("a file was executed",))
+
+    fitted.save(tmp_path / "result.npz")
+    with np.load(tmp_path / "result.npz") as archive:
+        arrays = dict(archive)
+    arrays["measurements.kinds"] = np.array([Executed()], object)
+    np.savez(tmp_path / "result.npz", allow_pickle=True, **arrays)
+    with pytest.raises(ValueError, match="not a dpvi result"):
+        Result.load(tmp_path / "result.npz")
 
 
 def test_records_on_disk_give_the_same(fitted, tmp_path):

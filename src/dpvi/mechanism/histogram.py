@@ -79,7 +79,8 @@ def _bin(column: Column, values: np.ndarray) -> np.ndarray:
     """The bin of each row of ``values``, (n, width)."""
     match column:
         case Numeric():
-            position = (values[:, 0] - column.lower) / (column.upper - column.lower) * column.bins
+            with np.errstate(over="ignore"):  # a warning would tell of a value
+                position = (values[:, 0] - column.lower) / (column.upper - column.lower) * column.bins
             return np.clip(position, 0, column.bins - 1).astype(np.int64)
         case Levels():
             middles = (np.array(column.values)[1:] + np.array(column.values)[:-1]) / 2
