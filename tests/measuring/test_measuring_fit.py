@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer.autoguide import AutoNormal
@@ -17,6 +20,7 @@ from support.small_models import location_model
 
 import dpvi
 from dpvi import fitting
+from dpvi.core import compiling
 from dpvi.core.measurements import answered
 from dpvi.core.requests import CovariateMoments
 from dpvi.posterior.result import Result
@@ -156,6 +160,29 @@ def test_a_strategy_cannot_ask_for_more_than_the_plan(monkeypatch):
     monkeypatch.setattr(fitting, "make_strategy", greedy)
     with pytest.raises(ValueError, match=f"{UNITS // 2} units, and 0 of {UNITS} are left"):
         dpvi.fit(regression, DATA, measuring_plan(), seed=5, progress=False)
+
+
+def test_a_second_fit_compiles_nothing_and_closures_are_told_apart():
+    def closure(scale):
+        def model(x, y):
+            slopes = numpyro.sample("slopes", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+            with numpyro.plate("records", y.shape[0]):
+                numpyro.sample("y", dist.Bernoulli(logits=jnp.sum(x * slopes * scale, axis=1)), obs=y)
+
+        return model
+
+    def fitted_with(model):
+        return dpvi.fit(model, DATA, measuring_plan(), seed=5, progress=False)
+
+    one, scale = closure(1.0), np.ones(3, np.float32)
+    first, by_array = fitted_with(one), fitted_with(closure(scale))
+    known = set(compiling._SHARED)
+    assert same(first, fitted_with(one))
+    assert same(first, fitted_with(closure(1.0)))
+    assert set(compiling._SHARED) == known
+    scale *= 2
+    assert not same(first, fitted_with(closure(2.0)))
+    assert not same(by_array, fitted_with(closure(scale)))
 
 
 def test_many_fits_are_single_fits(tmp_path):

@@ -59,7 +59,7 @@ def test_programs_of_a_kind_are_compiled_once():
     tried.try_scores()
     for scale in (0.1, 1.0, 3.0):
         tried.total(Scores(scale * QUERY, METRIC / scale, 1), [regression_data(200)])
-    assert tried._compiled[Scores]._cache_size() == 1
+    assert tried._compiled[Scores].num_compiled == 1
 
 
 def test_a_trial_in_which_nothing_is_added_says_so():

@@ -80,9 +80,7 @@ def check_measurements(found: Measurements, dimension: int, units: int) -> None:
     rows, columns = found.moments_metric.shape[1:] if found.moments_metric.ndim == 3 else (0, 0)
     counts = np.bincount(found.kinds, minlength=len(KINDS)) if _are_kinds(found.kinds) else None
     if counts is None:
-        raise ValueError(
-            f"Kinds of measurements must be whole numbers from 0 to {len(KINDS) - 1}, one for each answer."
-        )
+        raise ValueError(f"Kinds of measurements must be whole numbers below {len(KINDS)}, one for each answer.")
     square, pairs = (dimension, dimension), dimension * (dimension + 1) // 2
     shapes = {
         "moments": {"metric": (rows, columns), "units": (), "released": (rows * (rows + 1) // 2,)},

@@ -17,7 +17,7 @@ from dpvi.core.compiling import plain_fusions
 from dpvi.core.plan import Plan
 from dpvi.core.requests import KINDS, Answered, CovariateMoments, Request, ScoreNorms
 from dpvi.measuring.contributions import CLIP_NORM, Contributions
-from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy, noisy_counts
+from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy_counts, noisy_on_host
 from dpvi.mechanism.rng import measuring_stream, step_normals
 
 _FEWEST_NORMALS = 64
@@ -87,11 +87,11 @@ class Answers:
         total = self._over_all(lambda: self._contributions.total(request, self._blocks()))
         multiplier = self._noise_multiplier / math.sqrt(request.units)
         with jax.enable_x64(True):
-            drawn = _drawing()(self._stream, jnp.array([number], jnp.uint32), _drawn(len(total)))[0, : len(total)]
-            if kind is ScoreNorms:
-                return Answered(request, noisy_counts(total, np.asarray(drawn), multiplier))
-            released = noisy(jnp.asarray(total), drawn, multiplier, CLIP_NORM, FORMED_BITS, jnp.float64)
-            return Answered(request, np.asarray(released))
+            drawn = np.asarray(_drawing()(self._stream, jnp.array([number], jnp.uint32), _drawn(len(total))))
+        normals = drawn[0, : len(total)]
+        if kind is ScoreNorms:
+            return Answered(request, noisy_counts(total, normals, multiplier))
+        return Answered(request, noisy_on_host(total, normals, multiplier, CLIP_NORM, FORMED_BITS))
 
     def checked(self, request: Any) -> Request:
         """``request`` with plain arrays, or a sentence that says why it is not answered."""
@@ -103,8 +103,8 @@ class Answers:
         units = validation.whole_number("units", request.units)
         if units > self._units_left:
             raise ValueError(
-                f"{kind.__name__} were asked for {units} units, and {self._units_left} of {self._units} are left in the "
-                "plan. Nothing was released for this request."
+                f"{kind.__name__} were asked for {units} units, and {self._units_left} of {self._units} are left in "
+                "the plan. Nothing was released for this request."
             )
         metric = self._checked_metric(kind, request.metric)
         if isinstance(request, CovariateMoments):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.compiling import compiled_apart
+from dpvi.core.compiling import SharedProgram, compiled_apart
 from dpvi.core.requests import NORM_EDGES, CovariateMoments, Curvature, Request, ScoreNorms, Scores
 from dpvi.data.records import filled_up
 from dpvi.measuring.trial import check_apart
@@ -45,7 +45,7 @@ class Contributions:
     def __init__(self, model: NumPyroModel, most_slots: int = _MOST_SLOTS) -> None:
         self.model = model
         self._most_slots = most_slots
-        self._compiled = {kind: jax.jit(_adding(compiled_apart(rule))) for kind, rule in self._rules.items()}
+        self._compiled = {kind: SharedProgram(_adding(compiled_apart(rule))) for kind, rule in self._rules.items()}
         self._tried: set[tuple[Any, ...]] = set()
 
     @property

@@ -201,9 +201,7 @@ def _check_answers(path: Path, fields: dict[str, Any]) -> None:
     plan, trace = fields["plan"], fields["trace"]
     try:
         if (plan.measuring is None) != (trace.measurements is None):
-            raise ValueError(
-                "It holds answers to questions where its plan takes steps, or none where its plan measures."
-            )
+            raise ValueError("It holds answers where its plan takes steps, or none where its plan measures.")
         if trace.measurements is not None and plan.measuring is not None:
             dimension = sum(site.size for site in fields["sites"])
             check_measurements(trace.measurements, dimension, plan.measuring.units)
