@@ -229,12 +229,12 @@ def test_models_that_draw_no_records_are_refused():
         dpvi.fit(location_model(), np.zeros((9, 2)), measuring_plan(columns=()), progress=False)
 
 
-def test_dpsvi_and_audits_take_steps():
+def test_dpsvi_and_audits_of_steps_take_steps():
     svi = dpvi.DPSVI(regression, AutoNormal(regression), optax.adam(0.1), plan=measuring_plan())
     with pytest.raises(ValueError, match="no use for a guide"):
         svi.init(None, *DATA)
-    with pytest.raises(ValueError, match="this one takes none: it measures"):
-        dpvi.audit(measuring_plan())
+    with pytest.raises(ValueError, match="A plan that measures takes no steps"):
+        dpvi.audit(measuring_plan(), mode="step")
 
 
 def start_two(folder: Path, *fault: str) -> list[subprocess.Popen]:

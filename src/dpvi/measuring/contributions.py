@@ -72,6 +72,10 @@ class Contributions:
             case Scores():
                 return len(request.metric)
 
+    def units_of_one(self, kind: type) -> int:
+        """How many units of :meth:`total` are 1: the longest that a record adds."""
+        return 1 if kind is ScoreNorms else int(per_unit(CLIP_NORM, FORMED_BITS, np.float64))
+
     def slots(self, request: Request) -> int:
         """Slots of a part: as many as fit into 64 MB, by what is public."""
         record = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.model.structure))
@@ -106,22 +110,22 @@ class Contributions:
         metric = rng.normal(size=shape) * 10.0 ** rng.uniform(-2, 0.5, (shape[0], 1))
         point = {} if kind is CovariateMoments else {"query": 0.5 * rng.normal(size=self.model.dimension)}
         tried = cast(Request, request._replace(**point, metric=metric, units=1))
-        unit = 1 if kind is ScoreNorms else int(per_unit(CLIP_NORM, FORMED_BITS, np.float64))
-        check_apart(lambda *part: self._total(tried, [part]), self.model, self.slots(request), unit)
+        largest = self.units_of_one(kind)
+        check_apart(lambda *part: self._total(tried, [part]), self.model, self.slots(request), largest)
         self._tried.add((kind, shape))
 
     def _total(self, request: Request, batches: Iterable[tuple[Any, np.ndarray]]) -> np.ndarray:
         with jax.enable_x64(True):
             program, arguments = self._compiled[type(request)], self.arguments(request)
-            total = jnp.zeros(self.release_size(request), jnp.int64)
+            total: Any = np.zeros(self.release_size(request), np.int64)
             for batch, included in batches:
                 total = program(total, batch, included, *arguments)
             return np.asarray(total)
 
-    def arguments(self, request: Request) -> tuple[jax.Array, ...]:
+    def arguments(self, request: Request) -> tuple[np.ndarray, ...]:
         """What is public of a request, as its program takes it."""
         public = () if isinstance(request, CovariateMoments) else (request.query,)
-        return tuple(jnp.asarray(part, jnp.float64) for part in (*public, request.metric))
+        return tuple(np.asarray(part, np.float64) for part in (*public, request.metric))
 
     def lowered(self) -> str:
         """The program of the scores as text, to tell one model from another."""
