@@ -111,7 +111,8 @@ def fit(
         Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
         or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
         records (the same arrays or files in two of them are refused), on all devices of all of them. It changes time
-        and memory, never the mechanism. See docs/how-to/many-devices.md.
+        and memory, never the mechanism. A run that measures is spread over processes alone. See
+        docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research. With one
         below 2^128 the run is NOT PRIVATE, and all it gives says so: such numbers can be found by trying. One from

@@ -23,6 +23,7 @@ from dpvi import fitting
 from dpvi.core import compiling
 from dpvi.core.measurements import answered
 from dpvi.core.requests import CovariateMoments
+from dpvi.measurable import warn_about_devices
 from dpvi.posterior.result import Result
 
 DATA = regression_data(301)
@@ -93,6 +94,8 @@ FORGED = {
     "another number of parameters": lambda m: {"scores_query": m.scores_query[:, :2]},
     "an answer too short": lambda m: {"norms_released": m.norms_released[:, :-1]},
     "an answer of moments too long": lambda m: {"moments_released": np.tile(m.moments_released, 2)},
+    "sums beyond all records": lambda m: {"curvature_released": m.curvature_released * 0 + 1e300},
+    "counts beyond all records": lambda m: {"norms_released": m.norms_released * 0 - 1e300},
     "complex numbers": lambda m: {"scores_released": m.scores_released.astype(complex)},
     "a number in place of an array": lambda m: {"moments_metric": np.float64(1)},
 }
@@ -108,7 +111,13 @@ def test_files_with_answers_that_no_run_gives_are_refused(fitted, tmp_path, forg
 
 
 @pytest.mark.parametrize(
-    "change", [{"measurements": None}, {"histograms": np.zeros(7)}, {"histograms": np.full(24, np.nan)}]
+    "change",
+    [
+        {"measurements": None},
+        {"histograms": np.zeros(7)},
+        {"histograms": np.full(24, np.nan)},
+        {"histograms": np.full(24, 1e300)},
+    ],
 )
 def test_files_without_what_the_plan_pays_for_are_refused(fitted, tmp_path, change):
     dataclasses.replace(fitted, trace=fitted.trace._replace(**change)).save(tmp_path / "forged.npz")
@@ -222,6 +231,14 @@ def test_many_fits_of_one_data_set(fitted):
 def test_what_a_measuring_run_has_no_use_for_is_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         dpvi.fit(**{"model": regression, "data": DATA, "plan": measuring_plan(), "progress": False, **settings})
+
+
+def test_devices_that_change_nothing_are_warned_about():
+    with pytest.warns(dpvi.FallbackWarning, match="start one process for every device") as found:
+        warn_about_devices([object(), object()])
+    assert len(found) == 1
+    warn_about_devices(None)
+    warn_about_devices([object()])
 
 
 def test_models_that_draw_no_records_are_refused():

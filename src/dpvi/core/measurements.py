@@ -10,6 +10,9 @@ import numpy as np
 from dpvi.core.columns import Column
 from dpvi.core.requests import KINDS, NORM_EDGES, Answered, CovariateMoments, Curvature, ScoreNorms, Scores
 
+# sums are 64-bit whole numbers of units of 2⁻²⁹, and counts of 1
+_MOST_RELEASED = {"moments": 2.0**34, "curvature": 2.0**34, "norms": 2.0**63, "scores": 2.0**34}
+
 
 class Measurements(NamedTuple):
     """What was asked and released, each kind in its order; ``kinds`` says how they follow each other.
@@ -100,6 +103,8 @@ def check_measurements(found: Measurements, dimension: int, units: int) -> None:
                 )
             if not np.all(np.isfinite(array)):
                 raise ValueError(f"Measurements must be finite numbers, and {kind}_{part} holds others.")
+        if count and np.max(np.abs(getattr(found, f"{kind}_released"))) > _MOST_RELEASED[kind]:
+            raise ValueError(f"Sums of whole numbers of 64 bits cannot be as large as {kind}_released says.")
     spent = [each for kind in shapes for each in getattr(found, f"{kind}_units").tolist()]
     if min(spent, default=1) < 1 or sum(spent) > units:
         raise ValueError(
@@ -111,8 +116,10 @@ def check_measurements(found: Measurements, dimension: int, units: int) -> None:
 def check_histograms(found: np.ndarray, columns: Sequence[Column]) -> None:
     """Refuse counts that are not one finite number for every bin of ``columns``, or for all records."""
     bins = sum(column.bins for column in columns) or 1
-    if found.shape != (bins,) or found.dtype.kind != "f" or not np.all(np.isfinite(found)):
-        raise ValueError(f"Histograms of the plan's columns are {bins} finite numbers, got shape {found.shape}.")
+    if found.shape != (bins,) or found.dtype.kind != "f" or not np.all(np.abs(found) < 2.0**63):
+        raise ValueError(
+            f"Histograms of the plan's columns are {bins} whole numbers of 64 bits, got shape {found.shape} or others."
+        )
 
 
 def _are_kinds(kinds: np.ndarray) -> bool:

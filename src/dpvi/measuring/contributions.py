@@ -17,6 +17,7 @@ import numpy as np
 
 from dpvi.core.compiling import SharedProgram, compiled_apart
 from dpvi.core.requests import NORM_EDGES, CovariateMoments, Curvature, Request, ScoreNorms, Scores
+from dpvi.core.validation import CompilerError
 from dpvi.data.records import filled_up
 from dpvi.measuring.trial import check_apart
 from dpvi.mechanism.bounded_sum import bounded_sum
@@ -28,6 +29,11 @@ from dpvi.models.numpyro import NumPyroModel
 CLIP_NORM = 1.0
 _MOST_SLOTS, _FEWEST_SLOTS = 1024, 8
 _MOST_BYTES = 2**26
+_UNTRIED = (
+    "Records have other types than those that the program of this model was tried on, so another one was compiled for "
+    "them, of which it is not known whether it keeps records apart. Nothing was released; give the records the types "
+    "of the structure that the model was made for."
+)
 _COPIES = 6  # of what a record gives, while it is being made
 
 
@@ -93,7 +99,12 @@ class Contributions:
         most 1: exactly, whatever the other records and their order are.
         """
         self._try(request)
-        return self._total(request, parts(blocks, self.slots(request)))
+        program = self._compiled[type(request)]
+        tried = program.num_compiled
+        found = self._total(request, parts(blocks, self.slots(request)))
+        if program.num_compiled != tried:
+            raise CompilerError(_UNTRIED)
+        return found
 
     def try_scores(self) -> None:
         """Compile and try the programs of scores and their norms, whose shapes are known before a run."""

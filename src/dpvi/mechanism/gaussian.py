@@ -173,8 +173,8 @@ def check_noise_multiplier(noise_multiplier: float) -> None:
     if noise_multiplier > LARGEST_MULTIPLIER:
         raise ValueError(
             f"The plan's noise multiplier is {noise_multiplier:.4g}; sums are kept in 64-bit whole numbers, which hold "
-            f"noise multipliers up to {LARGEST_MULTIPLIER:.0f}. Plan with a larger epsilon, fewer steps or a smaller "
-            "sampling rate."
+            f"noise multipliers up to {LARGEST_MULTIPLIER:.0f}. Plan with a larger epsilon, fewer steps or units, or "
+            "a smaller sampling rate."
         )
 
 
