@@ -257,8 +257,6 @@ def _known(scores: ScoreModel, histograms: np.ndarray | None) -> Generator[Reque
                 error = _UNMEASURED
                 whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
                 if whole and has_moments(columns):
-                    rows, error = yield from measured_rows(
-                        rows, size, plan.noise_multiplier, units_of(plan, _MOMENT_SHARE)
-                    )
+                    rows, error = yield from measured_rows(rows, size, plan.noise_multiplier, units_of(plan, _MOMENT_SHARE))
                 leaves = as_leaves(scores.model, rows)
     return Known(Simulator(scores, leaves, size, seed), variance, error)
