@@ -12,7 +12,7 @@ import jax
 import pytest
 from support.labels import CHECKING, believe_plans
 
-from dpvi.core.compiling import plain_fusions
+from dpvi.core.compiling import forget_programs, plain_fusions
 from dpvi.privacy import planning
 
 try:  # JAX has options of the compiler for one function at a time; without this place for all, tests only take longer
@@ -65,6 +65,7 @@ def programs_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
+    forget_programs()
 
 
 def is_in(file: Path, places: tuple[str, ...]) -> bool:

@@ -111,7 +111,8 @@ def fit(
         Devices to spread the records over, such as ``jax.devices()``. By default all records are on the default device;
         or, in a program of several processes (``jax.distributed``), where ``data`` is this process's part of the
         records (the same arrays or files in two of them are refused), on all devices of all of them. It changes time
-        and memory, never the mechanism. See docs/how-to/many-devices.md.
+        and memory, never the mechanism. A run that measures is spread over processes alone. See
+        docs/how-to/many-devices.md.
     seed
         ``None`` takes 256 bits from the operating system. A number makes the run repeatable, for research. With one
         below 2^128 the run is NOT PRIVATE, and all it gives says so: such numbers can be found by trying. One from
@@ -188,8 +189,10 @@ def fit_measuring(
         if isinstance(placed.own, RowSource):
             placed.own.check_unchanged()
 
+    answers = Answers(
+        contributions, plan, blocks, key, _over_all_processes
+    )  # refuses a plan before anything is counted
     histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
-    answers = Answers(contributions, plan, blocks, key, _over_all_processes)
     done = run_within_memory(_SMALLER, measure, answers, make_strategy(scores, histograms), bar)
     trace = measured_trace(done, algorithm.family, _location(model, None), model.dimension)
     return trace._replace(histograms=histograms)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, cast
 
 from dpvi.core.plan import Plan
+from dpvi.core.validation import FallbackWarning
 from dpvi.gradients import Aligned
 from dpvi.models.base import Model, ModelError
 from dpvi.models.covariate_law import CovariateLaw
@@ -27,6 +29,18 @@ def refuse_beside_measuring(guide: Any, estimator: Any, optimizer: Any, driver: 
         raise ValueError(
             f"This plan measures scores at points that follow from what was released, and has no use for "
             f"{', '.join(given)}. {_INSTEAD}"
+        )
+
+
+def warn_about_devices(devices: Any) -> None:
+    """Say that a measuring run is not spread over several devices of one process."""
+    if devices is not None and len(list(devices)) > 1:
+        warnings.warn(
+            "A run that measures works through the records of each process on that process's default device; devices= "
+            "changes nothing. Leave it out, or start one process for every device (jax.distributed), each with its own "
+            "part of the records.",
+            FallbackWarning,
+            stacklevel=4,  # the line that called fit
         )
 
 

@@ -29,7 +29,7 @@ from dpvi.gradients.ghost import uses_ghost_clipping
 from dpvi.gradients.ghost.microbatch import checked_microbatch_size
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
-from dpvi.measurable import measured_model, refuse_beside_measuring
+from dpvi.measurable import measured_model, refuse_beside_measuring, warn_about_devices
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.captured import captured, listed, with_constants
@@ -116,6 +116,8 @@ def prepare(
             schedule = None if chosen.scores is None else plan.schedule
             optimizer = _default_optimizer(schedule.move_steps(plan.num_steps) if schedule else plan.num_steps)
         rows = run_within_memory(_ON_DISK, bring_in, data, devices)
+        if plan.measuring is not None:
+            warn_about_devices(devices if isinstance(devices, Sequence) else None)
     run_settings = {"microbatch_size": microbatch_size, "a driver or none": driver is not None}
     key = _agreed_key(key, seed, plan, chosen, structure, rows, run_settings)
     algorithm, placed = _placed(chosen, optimizer, plan, rows, structure, microbatch_size)

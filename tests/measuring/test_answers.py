@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from support.measuring import (
     METRIC,
     QUERY,
     UNIT,
+    UNITS,
     expected,
     measuring_plan,
     regression_data,
@@ -142,23 +144,23 @@ def test_every_answer_has_noise_of_its_own(contributions):
     assert first.dtype == np.float64
 
 
+def unread():
+    raise AssertionError("records were read")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_than_was_planned_is_refused_before_a_record_is_read(contributions, kind):
-    def unread():
-        raise AssertionError("records were read")
-
-    plan = measuring_plan()
-    count = plan.release({"scores": "gradients"}.get(kind, kind)).count
-    closed = Answers(contributions, plan, unread, root_key(1))
-    with pytest.raises(ValueError, match=f"{count + 1} units, and {count} of {count} are left"):
-        closed(of_kind(kind, count + 1))
-    run = answers(contributions, plan, regression_data(5))
-    run(of_kind(kind, count - 1))
+    closed = Answers(contributions, measuring_plan(), unread, root_key(1))
+    with pytest.raises(ValueError, match=f"{UNITS + 1} units, and {UNITS} of {UNITS} are left"):
+        closed(of_kind(kind, UNITS + 1))
+    run = answers(contributions, measuring_plan(), regression_data(5))
+    run(of_kind(kind, UNITS - 1))
     with pytest.raises(ValueError, match="2 units, and 1 of"):
         run(of_kind(kind, 2))
     run(of_kind(kind, 1))
-    with pytest.raises(ValueError, match="1 units, and 0 of"):
-        run(of_kind(kind, 1))
+    for other in KINDS:  # all kinds are paid for from one pool
+        with pytest.raises(ValueError, match="1 units, and 0 of"):
+            run(of_kind(other, 1))
 
 
 def test_an_answer_that_fails_is_paid_for(contributions):
@@ -167,8 +169,8 @@ def test_an_answer_that_fails_is_paid_for(contributions):
 
     run = Answers(contributions, measuring_plan(), broken, root_key(1))
     with pytest.raises(OSError, match="no disk"):
-        run(Scores(QUERY, METRIC, 60))
-    with pytest.raises(ValueError, match="and 4 of 64 are left"):
+        run(Scores(QUERY, METRIC, UNITS - 4))
+    with pytest.raises(ValueError, match=f"and 4 of {UNITS} are left"):
         run(Scores(QUERY, METRIC, 5))
 
 
@@ -185,19 +187,68 @@ def test_an_answer_that_fails_is_paid_for(contributions):
         (CovariateMoments(METRIC[:, :2], 1), "metric of moments must have 3 columns"),
         (CovariateMoments(METRIC[0], 1), "metric of moments"),
         ((QUERY, METRIC, 1), "A strategy asks for"),
+        (type("Changing", (Scores,), {"units": property(lambda self: -1)})(QUERY, METRIC, 1), "A strategy asks for"),
+        (Scores(QUERY, METRIC, 2**70), "units, and 100 of"),
+        (Scores(QUERY, METRIC, np.float64(2)), "units must be a whole number"),  # pyright: ignore[reportArgumentType]
+        (Scores(QUERY, METRIC, np.int64(-5)), "units must be a whole number"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_bad_requests_are_refused(contributions, request_, sentence):
     run = answers(contributions, measuring_plan(), regression_data(5))
     with pytest.raises((TypeError, ValueError), match=sentence):
         run(request_)
-    assert run.units_left == {CovariateMoments: 14, Curvature: 12, ScoreNorms: 4, Scores: 64}
+    assert run.units_left == UNITS
 
 
-def test_moments_are_refused_where_none_are_paid_for(contributions):
-    plan = measuring_plan(columns=None, num_records=5)
-    with pytest.raises(ValueError, match="no second moments"):
-        answers(contributions, plan, regression_data(5))(CovariateMoments(METRIC, 1))
+def test_units_of_other_types_are_counted_as_they_are(contributions):
+    run = answers(contributions, measuring_plan(), regression_data(5))
+    for units in (np.int8(60), np.uint64(30), np.array(9)):  # int8 sums of these would overflow to below zero
+        assert type(run(Scores(QUERY, METRIC, units)).request.units) is int  # pyright: ignore[reportArgumentType]
+    assert run.units_left == 1
+
+
+def test_two_strategies_share_one_pool_and_no_noise(contributions):
+    data = regression_data(5)
+    run = answers(contributions, measuring_plan(), data)
+    asked = Scores(QUERY, METRIC, 5)
+
+    def forever():
+        while True:
+            yield asked
+
+    first, second = forever(), forever()
+    noise = [run(next(strategy)).released for _ in range(UNITS // 10) for strategy in (first, second)]
+    with pytest.raises(ValueError, match="5 units, and 0 of"):
+        run(next(second))
+    assert len(np.unique(np.stack(noise), axis=0)) == len(noise) == UNITS // 5
+
+
+def test_threads_share_one_pool(contributions):
+    run = answers(contributions, measuring_plan(), regression_data(5))
+    run(Scores(QUERY, METRIC, 1))  # is compiled
+    with ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(run, Scores(QUERY, METRIC, 7)) for _ in range(40)]
+    released = [each.result().released for each in found if each.exception() is None]
+    assert len(released) == (UNITS - 1) // 7
+    assert len(np.unique(np.stack(released), axis=0)) == len(released)
+
+
+def test_a_strategy_that_goes_on_after_a_refusal_gets_nothing_more(contributions):
+    run = answers(contributions, measuring_plan(), regression_data(5))
+
+    def stubborn():
+        for _ in range(3):
+            try:
+                yield Scores(QUERY, METRIC, UNITS + 1)
+            except ValueError:
+                yield Scores(QUERY, METRIC, UNITS)
+
+    strategy = stubborn()
+    with pytest.raises(ValueError, match=f"and {UNITS} of {UNITS} are left"):
+        measure(run, strategy)
+    with pytest.raises(ValueError, match=f"and {UNITS} of {UNITS} are left"):
+        measure(run, strategy)
+    assert run.units_left == UNITS
 
 
 def test_a_strategy_is_sent_what_was_released_and_nothing_else(contributions):

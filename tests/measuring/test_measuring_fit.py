@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 from support.launch import REPOSITORY, environment, free_port
-from support.measuring import COLUMNS, asking, expected, measuring_plan, regression, regression_data
+from support.measuring import COLUMNS, UNITS, asking, expected, measuring_plan, regression, regression_data
 from support.small_models import location_model
 
 import dpvi
 from dpvi import fitting
+from dpvi.core import compiling
 from dpvi.core.measurements import answered
 from dpvi.core.requests import CovariateMoments
+from dpvi.measurable import warn_about_devices
 from dpvi.posterior.result import Result
 
 DATA = regression_data(301)
@@ -71,6 +77,68 @@ def test_a_result_says_what_it_is_and_survives_storage(fitted, tmp_path):
         fitted.posterior("average")
 
 
+FORGED = {
+    "more units than the plan has": lambda m: {"scores_units": m.scores_units + 90},
+    "negative units": lambda m: {"scores_units": m.scores_units - 33},
+    "no units": lambda m: {"scores_units": 0 * m.scores_units},
+    "units that overflow": lambda m: {"scores_units": m.scores_units + 2**62},
+    "units that are no whole numbers": lambda m: {"scores_units": m.scores_units.astype(float)},
+    "a kind that is none": lambda m: {"kinds": m.kinds + 7},
+    "a kind below zero": lambda m: {"kinds": m.kinds - 1},
+    "more answers than there are": lambda m: {"kinds": np.repeat(m.kinds, 1000)},
+    "kinds as text": lambda m: {"kinds": m.kinds.astype(str)},
+    "kinds in a table": lambda m: {"kinds": m.kinds[:, None]},
+    "kinds that are swapped": lambda m: {"kinds": np.where(m.kinds == 3, 1, m.kinds)},
+    "NaN": lambda m: {"scores_released": m.scores_released * np.nan},
+    "an infinite metric": lambda m: {"curvature_metric": m.curvature_metric + np.inf},
+    "another number of parameters": lambda m: {"scores_query": m.scores_query[:, :2]},
+    "an answer too short": lambda m: {"norms_released": m.norms_released[:, :-1]},
+    "an answer of moments too long": lambda m: {"moments_released": np.tile(m.moments_released, 2)},
+    "sums beyond all records": lambda m: {"curvature_released": m.curvature_released * 0 + 1e300},
+    "counts beyond all records": lambda m: {"norms_released": m.norms_released * 0 - 1e300},
+    "complex numbers": lambda m: {"scores_released": m.scores_released.astype(complex)},
+    "a number in place of an array": lambda m: {"moments_metric": np.float64(1)},
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED.keys())
+def test_files_with_answers_that_no_run_gives_are_refused(fitted, tmp_path, forge):
+    measurements = fitted.trace.measurements
+    trace = fitted.trace._replace(measurements=measurements._replace(**forge(measurements)))
+    dataclasses.replace(fitted, trace=trace).save(tmp_path / "forged.npz")
+    with pytest.raises(ValueError, match="does not hold what a run of its plan releases"):
+        Result.load(tmp_path / "forged.npz")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"measurements": None},
+        {"histograms": np.zeros(7)},
+        {"histograms": np.full(24, np.nan)},
+        {"histograms": np.full(24, 1e300)},
+    ],
+)
+def test_files_without_what_the_plan_pays_for_are_refused(fitted, tmp_path, change):
+    dataclasses.replace(fitted, trace=fitted.trace._replace(**change)).save(tmp_path / "forged.npz")
+    with pytest.raises(ValueError, match="does not hold what a run of its plan releases"):
+        Result.load(tmp_path / "forged.npz")
+
+
+def test_objects_in_a_file_are_never_unpickled(fitted, tmp_path):
+    class Executed:
+        def __reduce__(self):
+            return (pytest.fail, ("a file was executed",))
+
+    fitted.save(tmp_path / "result.npz")
+    with np.load(tmp_path / "result.npz") as archive:
+        arrays = dict(archive)
+    arrays["measurements.kinds"] = np.array([Executed()], object)
+    np.savez(tmp_path / "result.npz", allow_pickle=True, **arrays)
+    with pytest.raises(ValueError, match="not a dpvi result"):
+        Result.load(tmp_path / "result.npz")
+
+
 def test_records_on_disk_give_the_same(fitted, tmp_path):
     for name, leaf in zip(("x", "y"), DATA, strict=True):
         np.save(tmp_path / f"{name}.npy", leaf)
@@ -96,11 +164,34 @@ def test_a_file_that_changes_ends_the_run(tmp_path, monkeypatch):
 def test_a_strategy_cannot_ask_for_more_than_the_plan(monkeypatch):
     def greedy(scores, histograms):
         for _ in range(3):
-            yield CovariateMoments(np.eye(3), 7)
+            yield CovariateMoments(np.eye(3), UNITS // 2)
 
     monkeypatch.setattr(fitting, "make_strategy", greedy)
-    with pytest.raises(ValueError, match="7 units, and 0 of 14 are left"):
+    with pytest.raises(ValueError, match=f"{UNITS // 2} units, and 0 of {UNITS} are left"):
         dpvi.fit(regression, DATA, measuring_plan(), seed=5, progress=False)
+
+
+def test_a_second_fit_compiles_nothing_and_closures_are_told_apart():
+    def closure(scale):
+        def model(x, y):
+            slopes = numpyro.sample("slopes", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+            with numpyro.plate("records", y.shape[0]):
+                numpyro.sample("y", dist.Bernoulli(logits=jnp.sum(x * slopes * scale, axis=1)), obs=y)
+
+        return model
+
+    def fitted_with(model):
+        return dpvi.fit(model, DATA, measuring_plan(), seed=5, progress=False)
+
+    one, scale = closure(1.0), np.ones(3, np.float32)
+    first, by_array = fitted_with(one), fitted_with(closure(scale))
+    known = set(compiling._SHARED)
+    assert same(first, fitted_with(one))
+    assert same(first, fitted_with(closure(1.0)))
+    assert set(compiling._SHARED) == known
+    scale *= 2
+    assert not same(first, fitted_with(closure(2.0)))
+    assert not same(by_array, fitted_with(closure(scale)))
 
 
 def test_many_fits_are_single_fits(tmp_path):
@@ -142,17 +233,25 @@ def test_what_a_measuring_run_has_no_use_for_is_refused(settings, sentence):
         dpvi.fit(**{"model": regression, "data": DATA, "plan": measuring_plan(), "progress": False, **settings})
 
 
+def test_devices_that_change_nothing_are_warned_about():
+    with pytest.warns(dpvi.FallbackWarning, match="start one process for every device") as found:
+        warn_about_devices([object(), object()])
+    assert len(found) == 1
+    warn_about_devices(None)
+    warn_about_devices([object()])
+
+
 def test_models_that_draw_no_records_are_refused():
     with pytest.raises(dpvi.ModelError, match="Records can be drawn from NumPyro models only"):
         dpvi.fit(location_model(), np.zeros((9, 2)), measuring_plan(columns=()), progress=False)
 
 
-def test_dpsvi_and_audits_take_steps():
+def test_dpsvi_and_audits_of_steps_take_steps():
     svi = dpvi.DPSVI(regression, AutoNormal(regression), optax.adam(0.1), plan=measuring_plan())
     with pytest.raises(ValueError, match="no use for a guide"):
         svi.init(None, *DATA)
-    with pytest.raises(ValueError, match="this one takes none: it measures"):
-        dpvi.audit(measuring_plan())
+    with pytest.raises(ValueError, match="A plan that measures takes no steps"):
+        dpvi.audit(measuring_plan(), mode="step")
 
 
 def start_two(folder: Path, *fault: str) -> list[subprocess.Popen]:

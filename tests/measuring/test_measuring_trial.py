@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.measuring import METRIC, QUERY, regression_data, regression_model, requests
+from support.measuring import METRIC, QUERY, regression, regression_data, regression_model, requests
 
 from dpvi.core.requests import Scores
 from dpvi.core.validation import CompilerError, PrivacyWarning
 from dpvi.measuring import contributions as module
 from dpvi.measuring.contributions import Contributions
 from dpvi.measuring.trial import check_apart
+from dpvi.models.numpyro import NumPyroModel
 
 
 def unread():
@@ -45,8 +47,13 @@ def test_records_that_are_not_kept_apart_are_found(monkeypatch, fault):
 
 
 def test_an_honest_program_is_tried_once(monkeypatch):
-    calls = []
-    monkeypatch.setattr(module, "check_apart", lambda *given: calls.append(given[3]))
+    calls, honest = [], module.check_apart
+
+    def counted(*given):
+        calls.append(given[3])
+        honest(*given)
+
+    monkeypatch.setattr(module, "check_apart", counted)
     tried = Contributions(regression_model(), most_slots=64)
     tried.try_scores()
     for request in (*requests(), *requests()):
@@ -59,7 +66,17 @@ def test_programs_of_a_kind_are_compiled_once():
     tried.try_scores()
     for scale in (0.1, 1.0, 3.0):
         tried.total(Scores(scale * QUERY, METRIC / scale, 1), [regression_data(200)])
-    assert tried._compiled[Scores]._cache_size() == 1
+    assert tried._compiled[Scores].num_compiled == 1
+
+
+def test_the_program_that_is_tried_is_the_one_that_reads_records(x64):
+    leaves = jax.ShapeDtypeStruct((3,), np.dtype("float64")), jax.ShapeDtypeStruct((), np.dtype("int64"))
+    tried, (x, y) = Contributions(NumPyroModel(regression, leaves), most_slots=64), regression_data(10)
+    for request in requests():
+        tried.total(request, [(x.astype(np.float64), y.astype(np.int64))])
+        assert tried._compiled[type(request)].num_compiled == 1
+    with pytest.raises(CompilerError, match="other types than those that the program of this model was tried on"):
+        tried.total(Scores(QUERY, METRIC, 1), [(x, y)])
 
 
 def test_a_trial_in_which_nothing_is_added_says_so():

@@ -82,6 +82,4 @@ def _programs(plan: Plan, num_records: int, release_size: int, size: int, dtype:
 def noisy_counts(plan: Plan, covariates: np.ndarray, seed: int | None) -> np.ndarray:
     """The histograms that a fit releases of records with these covariates, one row each."""
     columns: Sequence[Any] = plan.covariates or ()
-    # operation by operation: the cipher would be compiled anew in every call, which takes longer than to run it
-    with jax.disable_jit():
-        return noisy_histograms(columns, [[covariates]], plan.release(HISTOGRAMS), histogram_stream(root_key(seed)))
+    return noisy_histograms(columns, [[covariates]], plan.release(HISTOGRAMS), histogram_stream(root_key(seed)))

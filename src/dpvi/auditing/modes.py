@@ -16,6 +16,8 @@ from dpvi.auditing.bounds import (
 )
 from dpvi.auditing.canaries import BACKGROUNDS
 from dpvi.auditing.fits import DEFAULT_TRIALS, run_fits, steps_alone
+from dpvi.auditing.measuring import DEFAULT_TRIALS as DEFAULT_MEASURING_TRIALS
+from dpvi.auditing.measuring import run_measuring
 from dpvi.auditing.one_run import DEFAULT_CANARIES, Guesses, one_run_noise_share, run_once
 from dpvi.auditing.report import Audit
 from dpvi.auditing.step import Trials, default_trials, run_steps
@@ -26,14 +28,14 @@ from dpvi.privacy.gaussian import gaussian_signal
 from dpvi.privacy.planning import checked_guarantee
 from dpvi.privacy.trade_off import gaussian_signal_of, scaled, trade_off
 
-MODES = ("step", "fits", "one_run")
+MODES = ("step", "fits", "one_run", "measuring")
 _FEWEST = 100
 
 
 def audit(
     plan: Plan,
     *,
-    mode: str = "step",
+    mode: str | None = None,
     num_trials: int | None = None,
     confidence: float = 0.99,
     background: str = "orthogonal",
@@ -50,8 +52,10 @@ def audit(
     plan
         A private plan from :func:`dpvi.plan`, with one fixed clip norm.
     mode
-        ``"step"``: the very function that takes a step, in the exact worst case, very many times; seconds. ``"fits"``:
-        whole fits of 50 records and a canary; a minute. ``"one_run"``: one fit of very many canaries.
+        ``"step"``, the default for plans of steps: the very function that takes a step, in the exact worst case, very
+        many times; seconds. ``"fits"``: whole fits of 50 records and a canary; a minute. ``"one_run"``: one fit of very
+        many canaries. ``"measuring"``, the only one for plans that measure: whole runs of 8 records and a canary, one
+        question of every kind; a minute.
     num_trials
         Trials without the canary, and as many with it; in one run, the number of canaries. More trials bring the bound
         nearer to the truth, with the square root of their number.
@@ -81,14 +85,16 @@ def audit(
     >>> found.holds, 0.5 < found.epsilon_lower < 1.0
     (True, True)
     """
-    _check(plan, mode, background, confidence)
+    mode = _check(plan, mode, background, confidence)
     if mode == "one_run":
         num_canaries = validation.whole_number("num_trials", num_trials or DEFAULT_CANARIES, _FEWEST)
         guesses = run_once(plan, num_canaries, seed)
         return report_guesses(plan, guesses, confidence, seed)
-    default = default_trials(plan) if mode == "step" else DEFAULT_TRIALS
-    num_trials = validation.whole_number("num_trials", default if num_trials is None else num_trials, _FEWEST)
-    run = run_steps if mode == "step" else run_fits
+    if num_trials is None:
+        others = {"fits": DEFAULT_TRIALS, "measuring": DEFAULT_MEASURING_TRIALS}
+        num_trials = default_trials(plan) if mode == "step" else others[mode]
+    num_trials = validation.whole_number("num_trials", num_trials, _FEWEST)
+    run: Any = {"step": run_steps, "fits": run_fits, "measuring": run_measuring}[mode]
     return report_trials(plan, run(plan, num_trials, seed, background), mode, confidence, background, seed)
 
 
@@ -160,24 +166,27 @@ def _epsilon(plan: Plan, share: float, tried: Sequence[GaussianRelease]) -> floa
     return plan_epsilon([*noisier, *others], plan.delta, plan.adjacency)
 
 
-def _check(plan: Any, mode: Any, background: Any, confidence: Any) -> None:
+def _check(plan: Any, mode: Any, background: Any, confidence: Any) -> str:
+    """The mode, or the default of a plan of this kind."""
     if not isinstance(plan, Plan):
         raise TypeError(f"plan must come from dpvi.plan(...), got {type(plan).__name__}.")
     if not plan.private:
         raise ValueError("This plan adds no noise and promises nothing, so there is nothing to audit.")
-    if plan.measuring is not None:
-        raise ValueError(
-            "An audit runs the steps of a plan, and this one takes none: it measures. Audit a plan with "
-            "sampling_rate=1.0, num_steps=1 and clip_norm=1.0, whose step goes through the same mechanism."
-        )
     if plan.clipping is not None:
         raise ValueError(
             "An audit knows the worst canary of plans with one fixed clip norm alone; this plan clips by layers or by "
             "a quantile. Audit the same plan without clipping=."
         )
+    mode = ("step" if plan.measuring is None else "measuring") if mode is None else mode
     for name, value, known in (("mode", mode, MODES), ("background", background, BACKGROUNDS)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")
+    if (mode == "measuring") != (plan.measuring is not None):
+        raise ValueError(
+            "A plan that measures takes no steps, and is audited with mode='measuring'; plans of steps with one of the "
+            f"other modes, got {mode!r}. Leave mode out for the default of the plan."
+        )
     if not 0.5 <= validation.number("confidence", confidence) < 1:
         raise ValueError(f"confidence must lie in [0.5, 1), such as 0.99, got {confidence!r}.")
     checked_guarantee(plan)  # a plan that promises more than it keeps on paper need not run
+    return mode

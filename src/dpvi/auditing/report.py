@@ -30,7 +30,7 @@ class Audit:
     plan: Plan
     background: str
     num_trials: int  # on each side; in one run, canaries
-    num_steps: int  # of a trial
+    num_steps: int  # of a trial; where a plan measures, answers
     releases: tuple[GaussianRelease, ...]  # of a trial
     confidence: float
     statistic: str
@@ -112,6 +112,7 @@ _SUFFIXES = (".json", ".png", ".pdf", ".svg")
 _WHAT = {
     "step": "The mechanism in its worst case: {trials} trials of {steps} steps without the canary, as many with it.",
     "fits": "Whole fits: {trials} of {steps} steps without the canary, as many with it.",
+    "measuring": "Whole measuring runs: {trials} of {steps} answers without the canary, as many with it.",
     "one_run": "One fit of {steps} steps with {trials} canaries, each there by the toss of a coin.",
 }
 

@@ -62,12 +62,21 @@ def run_steps(
     ]
     scores = {name: (sides[0][name], sides[1][name]) for name in sides[0]}
     releases = dict.fromkeys(scores, (_steps(plan, num_steps),))
-    if plan.covariates is not None:
-        few = min(num_trials, _MOST_HISTOGRAMS)
-        without, with_canary = (_counted(plan, side, few, seed, histograms) for side in (0, 1))
-        scores["histograms"] = without, with_canary
-        releases["histograms"] = (plan.release(HISTOGRAMS),)
-    return Trials(scores, releases, num_steps)
+    return with_histograms(plan, Trials(scores, releases, num_steps), num_trials, seed, histograms)
+
+
+def with_histograms(
+    plan: Plan, trials: Trials, num_trials: int, seed: int | None, histograms: NoisyCounts = noisy_counts
+) -> Trials:
+    """``trials`` and those of the histograms, where the plan releases some: ``num_trials`` or fewer on each side."""
+    if plan.covariates is None:
+        return trials
+    few = min(num_trials, _MOST_HISTOGRAMS)
+    without, with_canary = (_counted(plan, side, few, seed, histograms) for side in (0, 1))
+    return trials._replace(
+        scores={**trials.scores, HISTOGRAMS: (without, with_canary)},
+        releases={**trials.releases, HISTOGRAMS: (plan.release(HISTOGRAMS),)},
+    )
 
 
 def _side(

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--sampling-rate", type=float, default=0.5, help="of a record in a step (default: 0.5)")
     parser.add_argument("--num-steps", type=int, default=10, help="number of steps (default: 10)")
     parser.add_argument("--clip-norm", type=float, default=1.0, help="clip norm (default: 1.0)")
-    parser.add_argument("--mode", default="step", help="step (default), fits or one_run")
+    parser.add_argument("--mode", help="step (default), fits or one_run; of a plan that measures measuring (default)")
     parser.add_argument("--trials", type=int, help="trials without the canary, and as many with it; or canaries")
     parser.add_argument("--confidence", type=float, default=0.99, help="of the bound (default: 0.99)")
     parser.add_argument("--background", default="orthogonal", help="other records: orthogonal (default) or opposed")

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.core.requests import Answered, CovariateMoments, Curvature, ScoreNorms, Scores
+from dpvi.core.columns import Column
+from dpvi.core.requests import KINDS, NORM_EDGES, Answered, CovariateMoments, Curvature, ScoreNorms, Scores
 
-_KINDS = (CovariateMoments, Curvature, ScoreNorms, Scores)
+# sums are 64-bit whole numbers of units of 2⁻²⁹, and counts of 1
+_MOST_RELEASED = {"moments": 2.0**34, "curvature": 2.0**34, "norms": 2.0**63, "scores": 2.0**34}
 
 
 class Measurements(NamedTuple):
@@ -38,8 +40,8 @@ class Measurements(NamedTuple):
 
 def measurements_of(answered: Sequence[Answered], dimension: int) -> Measurements:
     """All of ``answered``, of a model with so many parameters."""
-    kinds = np.array([_KINDS.index(type(each.request)) for each in answered], np.int64)
-    moments, curvature, norms, scores = ([each for each in answered if type(each.request) is kind] for kind in _KINDS)
+    kinds = np.array([KINDS.index(type(each.request)) for each in answered], np.int64)
+    moments, curvature, norms, scores = ([each for each in answered if type(each.request) is kind] for kind in KINDS)
     square = (dimension, dimension)
     return Measurements(
         kinds,
@@ -66,6 +68,62 @@ def answered(measurements: Measurements) -> list[Answered]:
         for part in (found.moments_released, found.curvature_released, found.norms_released, found.scores_released)
     ]
     return [Answered(next(by_kind[kind]), next(released[kind])) for kind in found.kinds.tolist()]
+
+
+def check_measurements(found: Measurements, dimension: int, units: int) -> None:
+    """Refuse arrays that no run of a plan with so many ``units`` gives of a model with ``dimension`` parameters.
+
+    Every array is looked at before any is used, so that a file that was made by other means ends in one sentence.
+
+    Raises
+    ------
+    ValueError
+        With that sentence.
+    """
+    rows, columns = found.moments_metric.shape[1:] if found.moments_metric.ndim == 3 else (0, 0)
+    counts = np.bincount(found.kinds, minlength=len(KINDS)) if _are_kinds(found.kinds) else None
+    if counts is None:
+        raise ValueError(f"Kinds of measurements must be whole numbers below {len(KINDS)}, one for each answer.")
+    square, pairs = (dimension, dimension), dimension * (dimension + 1) // 2
+    shapes = {
+        "moments": {"metric": (rows, columns), "units": (), "released": (rows * (rows + 1) // 2,)},
+        "curvature": {"query": (dimension,), "metric": square, "units": (), "released": (pairs,)},
+        "norms": {"query": (dimension,), "metric": square, "units": (), "released": (len(NORM_EDGES) + 1,)},
+        "scores": {"query": (dimension,), "metric": square, "units": (), "released": (dimension,)},
+    }
+    for count, (kind, parts) in zip(counts.tolist(), shapes.items(), strict=True):
+        for part, shape in parts.items():
+            array = getattr(found, f"{kind}_{part}")
+            expected = (count, *shape) if count else (0, *array.shape[1:])  # of none, nothing else is kept
+            kept = np.dtype(np.int64 if part == "units" else np.float64)
+            if array.shape != expected or array.dtype != kept:
+                raise ValueError(
+                    f"Measurements must have {kind}_{part} of shape {expected} and type {kept}, got shape "
+                    f"{array.shape} and type {array.dtype}."
+                )
+            if not np.all(np.isfinite(array)):
+                raise ValueError(f"Measurements must be finite numbers, and {kind}_{part} holds others.")
+        if count and np.max(np.abs(getattr(found, f"{kind}_released"))) > _MOST_RELEASED[kind]:
+            raise ValueError(f"Sums of whole numbers of 64 bits cannot be as large as {kind}_released says.")
+    spent = [each for kind in shapes for each in getattr(found, f"{kind}_units").tolist()]
+    if min(spent, default=1) < 1 or sum(spent) > units:
+        raise ValueError(
+            f"Answers take at least one unit each and at most the plan's {units} together; these would take "
+            f"{sum(spent)}, one of them {min(spent)}."
+        )
+
+
+def check_histograms(found: np.ndarray, columns: Sequence[Column]) -> None:
+    """Refuse counts that are not one finite number for every bin of ``columns``, or for all records."""
+    bins = sum(column.bins for column in columns) or 1
+    if found.shape != (bins,) or found.dtype.kind != "f" or not np.all(np.abs(found) < 2.0**63):
+        raise ValueError(
+            f"Histograms of the plan's columns are {bins} whole numbers of 64 bits, got shape {found.shape} or others."
+        )
+
+
+def _are_kinds(kinds: np.ndarray) -> bool:
+    return kinds.ndim == 1 and kinds.dtype == np.int64 and bool(np.all((kinds >= 0) & (kinds < len(KINDS))))
 
 
 def _asked_at(found: Sequence[Any], dimension: int, square: tuple[int, int], size: int) -> tuple[np.ndarray, ...]:

@@ -55,6 +55,7 @@ class Scores(NamedTuple):
 
 
 Request = CovariateMoments | Curvature | ScoreNorms | Scores
+KINDS = (CovariateMoments, Curvature, ScoreNorms, Scores)  # in the order in which files number them
 
 
 class Answered(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import jax
@@ -14,9 +15,9 @@ import numpy as np
 from dpvi.core import validation
 from dpvi.core.compiling import plain_fusions
 from dpvi.core.plan import Plan
-from dpvi.core.requests import Answered, CovariateMoments, Request, ScoreNorms
+from dpvi.core.requests import KINDS, Answered, CovariateMoments, Request, ScoreNorms
 from dpvi.measuring.contributions import CLIP_NORM, Contributions
-from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy, noisy_counts
+from dpvi.mechanism.gaussian import FORMED_BITS, check_noise_multiplier, noisy_counts, noisy_on_host
 from dpvi.mechanism.rng import measuring_stream, step_normals
 
 _FEWEST_NORMALS = 64
@@ -62,41 +63,48 @@ class Answers:
             )
         self._contributions, self._blocks, self._over_all = contributions, blocks, over_all
         self._noise_multiplier = plan.noise_multiplier  # of one unit
-        self.units_left = self._units = plan.measuring.units
+        self._units_left = self._units = plan.measuring.units
+        self._spending = Lock()  # two threads that ask at a time must not spend the same units, nor draw the same noise
         self._stream = measuring_stream(key)
         self._answers = 0
         self._moments_shape: tuple[int, ...] | None = None
         check_noise_multiplier(self._noise_multiplier)
 
+    @property
+    def units_left(self) -> int:
+        """What answers to come may still take, all of them together."""
+        return self._units_left
+
     def __call__(self, request: Request) -> Answered:
         """The noisy answer, float64; its units are spent, whatever happens on the way."""
-        request = self.checked(request)
-        kind, number = type(request), self._answers
-        if kind is CovariateMoments:
-            self._moments_shape = request.metric.shape
-        self.units_left -= request.units
-        self._answers += 1
+        with self._spending:
+            request = self.checked(request)
+            kind, number = type(request), self._answers
+            if kind is CovariateMoments:
+                self._moments_shape = request.metric.shape
+            self._units_left -= request.units
+            self._answers += 1
         total = self._over_all(lambda: self._contributions.total(request, self._blocks()))
         multiplier = self._noise_multiplier / math.sqrt(request.units)
         with jax.enable_x64(True):
-            drawn = _drawing()(self._stream, jnp.array([number], jnp.uint32), _drawn(len(total)))[0, : len(total)]
-            if kind is ScoreNorms:
-                return Answered(request, noisy_counts(total, np.asarray(drawn), multiplier))
-            released = noisy(jnp.asarray(total), drawn, multiplier, CLIP_NORM, FORMED_BITS, jnp.float64)
-            return Answered(request, np.asarray(released))
+            drawn = np.asarray(_drawing()(self._stream, jnp.array([number], jnp.uint32), _drawn(len(total))))
+        normals = drawn[0, : len(total)]
+        if kind is ScoreNorms:
+            return Answered(request, noisy_counts(total, normals, multiplier))
+        return Answered(request, noisy_on_host(total, normals, multiplier, CLIP_NORM, FORMED_BITS))
 
     def checked(self, request: Any) -> Request:
         """``request`` with plain arrays, or a sentence that says why it is not answered."""
-        if not isinstance(request, Request):
-            raise TypeError(
-                f"A strategy asks for CovariateMoments, Curvature, ScoreNorms or Scores, got {type(request).__name__}."
-            )
         kind = type(request)
+        if kind not in KINDS:  # nor one derived of them, whose fields could change from one look to the next
+            raise TypeError(
+                f"A strategy asks for CovariateMoments, Curvature, ScoreNorms or Scores, got {kind.__name__}."
+            )
         units = validation.whole_number("units", request.units)
-        if units > self.units_left:
+        if units > self._units_left:
             raise ValueError(
-                f"{kind.__name__} were asked for {units} units, and {self.units_left} of {self._units} are left in the "
-                "plan. Nothing was released for this request."
+                f"{kind.__name__} were asked for {units} units, and {self._units_left} of {self._units} are left in "
+                "the plan. Nothing was released for this request."
             )
         metric = self._checked_metric(kind, request.metric)
         if isinstance(request, CovariateMoments):

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.compiling import compiled_apart
+from dpvi.core.compiling import SharedProgram, compiled_apart
 from dpvi.core.requests import NORM_EDGES, CovariateMoments, Curvature, Request, ScoreNorms, Scores
+from dpvi.core.validation import CompilerError
 from dpvi.data.records import filled_up
 from dpvi.measuring.trial import check_apart
 from dpvi.mechanism.bounded_sum import bounded_sum
@@ -28,6 +29,11 @@ from dpvi.models.numpyro import NumPyroModel
 CLIP_NORM = 1.0
 _MOST_SLOTS, _FEWEST_SLOTS = 1024, 8
 _MOST_BYTES = 2**26
+_UNTRIED = (
+    "Records have other types than those that the program of this model was tried on, so another one was compiled for "
+    "them, of which it is not known whether it keeps records apart. Nothing was released; give the records the types "
+    "of the structure that the model was made for."
+)
 _COPIES = 6  # of what a record gives, while it is being made
 
 
@@ -45,7 +51,7 @@ class Contributions:
     def __init__(self, model: NumPyroModel, most_slots: int = _MOST_SLOTS) -> None:
         self.model = model
         self._most_slots = most_slots
-        self._compiled = {kind: jax.jit(_adding(compiled_apart(rule))) for kind, rule in self._rules.items()}
+        self._compiled = {kind: SharedProgram(_adding(compiled_apart(rule))) for kind, rule in self._rules.items()}
         self._tried: set[tuple[Any, ...]] = set()
 
     @property
@@ -72,6 +78,10 @@ class Contributions:
             case Scores():
                 return len(request.metric)
 
+    def units_of_one(self, kind: type) -> int:
+        """How many units of :meth:`total` are 1: the longest that a record adds."""
+        return 1 if kind is ScoreNorms else int(per_unit(CLIP_NORM, FORMED_BITS, np.float64))
+
     def slots(self, request: Request) -> int:
         """Slots of a part: as many as fit into 64 MB, by what is public."""
         record = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.model.structure))
@@ -89,7 +99,12 @@ class Contributions:
         most 1: exactly, whatever the other records and their order are.
         """
         self._try(request)
-        return self._total(request, parts(blocks, self.slots(request)))
+        program = self._compiled[type(request)]
+        tried = program.num_compiled
+        found = self._total(request, parts(blocks, self.slots(request)))
+        if program.num_compiled != tried:
+            raise CompilerError(_UNTRIED)
+        return found
 
     def try_scores(self) -> None:
         """Compile and try the programs of scores and their norms, whose shapes are known before a run."""
@@ -106,22 +121,22 @@ class Contributions:
         metric = rng.normal(size=shape) * 10.0 ** rng.uniform(-2, 0.5, (shape[0], 1))
         point = {} if kind is CovariateMoments else {"query": 0.5 * rng.normal(size=self.model.dimension)}
         tried = cast(Request, request._replace(**point, metric=metric, units=1))
-        unit = 1 if kind is ScoreNorms else int(per_unit(CLIP_NORM, FORMED_BITS, np.float64))
-        check_apart(lambda *part: self._total(tried, [part]), self.model, self.slots(request), unit)
+        largest = self.units_of_one(kind)
+        check_apart(lambda *part: self._total(tried, [part]), self.model, self.slots(request), largest)
         self._tried.add((kind, shape))
 
     def _total(self, request: Request, batches: Iterable[tuple[Any, np.ndarray]]) -> np.ndarray:
         with jax.enable_x64(True):
             program, arguments = self._compiled[type(request)], self.arguments(request)
-            total = jnp.zeros(self.release_size(request), jnp.int64)
+            total: Any = np.zeros(self.release_size(request), np.int64)
             for batch, included in batches:
                 total = program(total, batch, included, *arguments)
             return np.asarray(total)
 
-    def arguments(self, request: Request) -> tuple[jax.Array, ...]:
+    def arguments(self, request: Request) -> tuple[np.ndarray, ...]:
         """What is public of a request, as its program takes it."""
         public = () if isinstance(request, CovariateMoments) else (request.query,)
-        return tuple(jnp.asarray(part, jnp.float64) for part in (*public, request.metric))
+        return tuple(np.asarray(part, np.float64) for part in (*public, request.metric))
 
     def lowered(self) -> str:
         """The program of the scores as text, to tell one model from another."""

@@ -11,14 +11,13 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from dpvi.core.measurements import measurements_of
-from dpvi.core.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
+from dpvi.core.requests import KINDS, Answered, CovariateMoments, Request
 from dpvi.core.trace import BlockSums, Trace
 from dpvi.families.base import Family
 from dpvi.measuring.answers import Answers
 from dpvi.train.hosts import from_first, ready_together, several
 
 Strategy = Generator[Request, np.ndarray, None]
-_KINDS = (CovariateMoments, Curvature, ScoreNorms, Scores)
 
 
 def measure(answers: Answers, strategy: Strategy, bar: tqdm | None = None) -> list[Answered]:
@@ -83,13 +82,13 @@ def _from_first(asked: Any) -> Request | None:
     head = np.full(5, -1, np.int64)
     if asked is not None:
         query = () if isinstance(asked, CovariateMoments) else asked.query
-        head[:] = [_KINDS.index(type(asked)), asked.units, *asked.metric.shape, len(query)]
+        head[:] = [KINDS.index(type(asked)), asked.units, *asked.metric.shape, len(query)]
     kind, units, rows, columns, size = from_first(head).tolist()
     if kind < 0:
         return None
     metric = from_first(np.zeros((rows, columns)) if asked is None else asked.metric)
-    if _KINDS[kind] is CovariateMoments:
+    if KINDS[kind] is CovariateMoments:
         return CovariateMoments(metric, units)
     query = from_first(np.asarray(getattr(asked, "query", np.zeros(size))))
-    at_a_point: Any = _KINDS[kind]
+    at_a_point: Any = KINDS[kind]
     return at_a_point(query, metric, units)

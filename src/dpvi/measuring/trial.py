@@ -54,6 +54,8 @@ def check_apart(
     records = jax.tree.map(lambda *parts: np.concatenate(parts), few, other)
     with jax.numpy_dtype_promotion("standard"), jax.enable_x64(False):  # drawn as the trial of steps draws them
         records = responded(model, jnp.zeros(model.dimension), records)
+    # the program that reads records is the one for their types, and no other must be tried
+    records = jax.tree.map(lambda leaf, one: leaf.astype(one.dtype), records, model.structure)
 
     def total(which: np.ndarray, included: np.ndarray) -> np.ndarray:
         return totalled(jax.tree.map(lambda leaf: leaf[which], records), included)

@@ -17,17 +17,22 @@ but the published baselines, which say so.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.compiling import plain_fusions
+
 FORMED_BITS = 30  # g₁ = 2⁻³⁰ C₂, with C₂ the power of two above C, for vectors that are formed
 COUNT_BITS = 30  # of a count of records, each of which adds at most ½
 _WHOLE_BITS = 30  # of numbers that 32 bits hold, with their sign
 _MANY_COLUMNS = 32  # from here on a processor adds floats faster than it converts them
 _RESOLUTION = 10  # g₂ is at most 2⁻¹⁰ σC
+_FEWEST_TOGETHER = 64  # numbers
 LARGEST_MULTIPLIER = 2.0**20  # noise above 2⁶⁰ units would not fit beside a sum
 
 
@@ -142,10 +147,25 @@ def _shift(scale: jax.Array) -> jax.Array:
 def noisy_counts(counts: np.ndarray, normals: np.ndarray, noise_scale: float) -> np.ndarray:
     """Whole ``counts`` plus noise of standard deviation ``noise_scale``: whole numbers, float64, on the host."""
     to_nearest = 0.5 / noise_scale if noise_scale else 0.0  # the noise is rounded, not cut: a count has few digits
+    # one digit below the power of two above 1, so that the unit is one record
+    return noisy_on_host(counts, np.asarray(normals) + to_nearest, noise_scale, clip_norm=1.0, bits=1)
+
+
+def noisy_on_host(
+    total: np.ndarray, normals: np.ndarray, noise_multiplier: float, clip_norm: float, bits: int
+) -> np.ndarray:
+    """:func:`noisy` of a few numbers, float64, by one compiled program for all lengths up to a power of two."""
+    size = max(_FEWEST_TOGETHER, 2 ** (len(total) - 1).bit_length())
     with jax.enable_x64(True):
-        total, drawn = jnp.asarray(counts, jnp.int64), jnp.asarray(normals) + to_nearest
-        # one digit below the power of two above 1, so that the unit is one record
-        return np.asarray(noisy(total, drawn, noise_scale, clip_norm=1.0, bits=1, dtype=jnp.float64))
+        sums, drawn = jnp.asarray(np.resize(total, size), jnp.int64), jnp.asarray(np.resize(normals, size))
+        found = _compiled()(sums, drawn, jnp.float64(noise_multiplier), clip_norm, bits, jnp.float64)
+        return np.asarray(found)[: len(total)]
+
+
+@cache
+def _compiled() -> Callable[..., jax.Array]:
+    """Compiled once: as separate operations, a dozen small programs would be, for every length anew."""
+    return jax.jit(noisy, static_argnums=(3, 4, 5), compiler_options=plain_fusions())
 
 
 def check_noise_multiplier(noise_multiplier: float) -> None:
@@ -153,8 +173,8 @@ def check_noise_multiplier(noise_multiplier: float) -> None:
     if noise_multiplier > LARGEST_MULTIPLIER:
         raise ValueError(
             f"The plan's noise multiplier is {noise_multiplier:.4g}; sums are kept in 64-bit whole numbers, which hold "
-            f"noise multipliers up to {LARGEST_MULTIPLIER:.0f}. Plan with a larger epsilon, fewer steps or a smaller "
-            "sampling rate."
+            f"noise multipliers up to {LARGEST_MULTIPLIER:.0f}. Plan with a larger epsilon, fewer steps or units, or "
+            "a smaller sampling rate."
         )
 
 

@@ -49,15 +49,18 @@ def noisy_histograms(
     """
     counts = over_all(lambda: np.sum([_counts(columns, leaves) for leaves in blocks], axis=0))
     with jax.enable_x64(True):
-        words = _drawing()(stream, jnp.zeros(1, jnp.uint32), 2 * counts.size)
-        noise = np.asarray(normals_from_words(words))[:, 0]
+        noise = np.asarray(_drawing()(stream, 2 * counts.size))[:, 0]
     return noisy_counts(counts, noise, release.noise_scale)
 
 
 @cache
 def _drawing() -> Callable[..., jax.Array]:
     """Compiled once for all histograms of a size: as separate operations, a cipher is compiled on every call."""
-    return jax.jit(step_words, static_argnums=2, compiler_options=plain_fusions())
+
+    def normals(stream: jax.Array, size: int) -> jax.Array:
+        return normals_from_words(step_words(stream, jnp.zeros(1, jnp.uint32), size))
+
+    return jax.jit(normals, static_argnums=1, compiler_options=plain_fusions())
 
 
 def _counts(columns: Sequence[Column], leaves: Sequence[Any]) -> np.ndarray:
@@ -79,7 +82,8 @@ def _bin(column: Column, values: np.ndarray) -> np.ndarray:
     """The bin of each row of ``values``, (n, width)."""
     match column:
         case Numeric():
-            position = (values[:, 0] - column.lower) / (column.upper - column.lower) * column.bins
+            with np.errstate(over="ignore"):  # a warning would tell of a value
+                position = (values[:, 0] - column.lower) / (column.upper - column.lower) * column.bins
             return np.clip(position, 0, column.bins - 1).astype(np.int64)
         case Levels():
             middles = (np.array(column.values)[1:] + np.array(column.values)[:-1]) / 2

@@ -13,6 +13,7 @@ levels in a random one. Correlations then have a standard deviation of a quarter
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ import numpy as np
 
 from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
 from dpvi.models.shares import drawn_shares
+from dpvi.models.simulate import compiled_for_few_calls
 
 _FACTORS = 4
 _COMMUNALITY = 0.5  # the share of a rank's variance that factors carry
@@ -67,6 +69,13 @@ def is_ordered(column: Column) -> bool:
 
 def draw_columns(columns: Sequence[Column], law: Law, key: jax.Array, num_records: int) -> jax.Array:
     """(num_records, width) draws; each column is stratified, so its own distribution is met almost exactly."""
+    if isinstance(key, jax.core.Tracer):
+        return _drawn(columns, num_records, law, key)
+    # as separate operations it would take ten times as long to compile
+    return compiled_for_few_calls(partial(_drawn, columns, num_records))(jax.tree.map(jnp.asarray, law), key)
+
+
+def _drawn(columns: Sequence[Column], num_records: int, law: Law, key: jax.Array) -> jax.Array:
     factor_key, own_key, place_key, inside_key = jax.random.split(key, 4)
     loadings = jnp.asarray(law.loadings)
     factors = jax.random.normal(factor_key, (num_records, loadings.shape[1]), loadings.dtype)

@@ -21,6 +21,7 @@ from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.simulate import compiled_for_few_calls
 
 _BATCH = 3
 _MAX_SUPPORT = 256
@@ -156,21 +157,24 @@ def enumerated_response(model: NumPyroModel) -> tuple[int, np.ndarray] | None:
 def prior_center(model: NumPyroModel, key: jax.Array, num_draws: int = 1000) -> jax.Array:
     """The median of each coordinate of z under the prior; zeros where the prior has no sampler (an improper one)."""
     try:
-        center = jnp.median(prior_draws(model, key, num_draws), axis=0)
+        center = np.median(prior_draws(model, key, num_draws), axis=0)  # on the host, where nothing need be compiled
     except NotImplementedError:
         return jnp.zeros(model.dimension)
-    return jnp.where(jnp.isfinite(center), center, 0.0)
+    return jnp.asarray(np.where(np.isfinite(center), center, np.zeros_like(center)))
 
 
 def prior_draws(model: NumPyroModel, key: jax.Array, num_draws: int) -> jax.Array:
     """Draws of z from the prior, (num_draws, d); ``NotImplementedError`` where it has no sampler."""
+
+    def draws(key: jax.Array) -> jax.Array:
+        return jax.vmap(draw)(jax.random.split(key, num_draws))
 
     def draw(key: jax.Array) -> jax.Array:
         trace = execution.execute(model.function, model.placeholder(), _plates_of_one, key=key)
         with jax.numpy_dtype_promotion("standard"):
             return model.unconstrain({site.name: trace[site.name]["value"] for site in model.sites})
 
-    return jax.jit(jax.vmap(draw))(jax.random.split(key, num_draws))
+    return compiled_for_few_calls(draws, model.dimension)(key)
 
 
 def _plates_of_one(message: dict) -> Any:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.compiling import plain_fusions
+from dpvi.core.compiling import SharedProgram, plain_fusions
 from dpvi.models.numpyro import NumPyroModel
 
 _VARIED = ("normal", "uniform", "positive", "proportions")
@@ -76,14 +76,14 @@ def responded(model: NumPyroModel, z: jax.Array, batch: Any) -> Any:
     return jax.tree.map(np.asarray, respond(batch, jax.random.key(0)))
 
 
-def compiled_for_few_calls(function: Callable, num_parameters: int) -> Callable:
+def compiled_for_few_calls(function: Callable, num_parameters: int = 0) -> Callable:
     """``function`` of a model with so many parameters, compiled for a few calls before a run.
 
     On a processor, optimising the program of a model takes longer than all of these calls, unless the model is large.
     """
     quick = jax.default_backend() == "cpu" and num_parameters <= _SMALL_MODEL
     options = {"xla_backend_optimization_level": 0, **plain_fusions()} if quick else None
-    return jax.jit(function, compiler_options=options)
+    return SharedProgram(function, options)
 
 
 def differs(a: Any, b: Any, tolerance: float) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpvi.core.guarantee import Circumstances, Guarantee
 from dpvi.core.plan import Plan
 from dpvi.core.trace import Trace
@@ -123,7 +125,10 @@ class Result:
             )
         context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
         check_options(method, METHODS[method], self.trace, self.family, **context, **options)
-        distribution = METHODS[method](self.trace, self.family, **context, **options)
+        if method == "metric":
+            distribution = _finite(lambda: metric_posterior(self.trace, self.family, **context, **options))
+        else:
+            distribution = METHODS[method](self.trace, self.family, **context, **options)
         return Posterior(distribution, self._bijections(), method, self.guarantee)
 
     def _default_posterior(self, options: dict[str, Any]) -> Posterior:
@@ -201,3 +206,17 @@ class Result:
         elif model is not None:
             ready = storage.rebuild_model(model, content["structure"], content["sites"])
         return cls(**content, model=ready)
+
+
+def _finite(computed: Callable[[], Any]) -> Any:
+    """A posterior whose numbers are finite, or one sentence: a file may hold answers that no records give."""
+    try:
+        found = computed()
+        if np.all(np.isfinite(found.mean)) and np.all(np.isfinite(found.covariance)):
+            return found
+    except np.linalg.LinAlgError:
+        pass
+    raise ValueError(
+        "The answers of this run lead to no posterior with finite numbers. Where they come from a file, it was made by "
+        "other means than a run; where they come from one, make a plan with a larger epsilon or fit fewer parameters."
+    ) from None

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpvi.core.guarantee import Circumstances
-from dpvi.core.measurements import Measurements
+from dpvi.core.measurements import Measurements, check_histograms, check_measurements
 from dpvi.core.plan import Plan
 from dpvi.core.trace import BlockSums, CurvatureSums, Segments, Trace
 from dpvi.data.records import structure_from_dict, structure_to_dict
@@ -159,6 +159,7 @@ def load(path: Path, verify_key: Any = None) -> dict[str, Any]:
     except Exception:  # a file that was made by other means
         raise ValueError(f"{path} is not a complete dpvi result of format {FORMAT_VERSION}.") from None
     _check_claims(path, header, fields)
+    _check_answers(path, fields)
     return {**fields, "signature": found[_SIGNATURE] or None}
 
 
@@ -193,6 +194,21 @@ def _check_claims(path: Path, header: dict[str, Any], fields: dict[str, Any]) ->
         raise ValueError(
             f"{path} claims {header.get('promise')!r}, but what dpvi computes from its facts is {expected!r}."
         )
+
+
+def _check_answers(path: Path, fields: dict[str, Any]) -> None:
+    """Refuse a file whose answers are not such as a run of its plan gives, before anything is computed from them."""
+    plan, trace = fields["plan"], fields["trace"]
+    try:
+        if (plan.measuring is None) != (trace.measurements is None):
+            raise ValueError("It holds answers where its plan takes steps, or none where its plan measures.")
+        if trace.measurements is not None and plan.measuring is not None:
+            dimension = sum(site.size for site in fields["sites"])
+            check_measurements(trace.measurements, dimension, plan.measuring.units)
+        if trace.histograms is not None and plan.covariates is not None:
+            check_histograms(trace.histograms, plan.covariates)
+    except ValueError as error:
+        raise ValueError(f"{path} does not hold what a run of its plan releases. {error}") from None
 
 
 def _read(file: BinaryIO) -> dict[str, np.ndarray]:

@@ -119,7 +119,7 @@ def plan(
     A plan that measures, and pays for the number of records:
 
     >>> [release.name for release in plan(epsilon=1.0, delta=1e-6).releases]
-    ['gradients', 'histograms', 'curvature', 'norms']
+    ['gradients', 'histograms']
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(

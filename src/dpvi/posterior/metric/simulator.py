@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.compiling import SharedProgram
 from dpvi.models.generative import simulate_records, with_covariates
 from dpvi.posterior.metric.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel
@@ -148,7 +149,7 @@ def _hessians(scores: ScoreModel, rows: int) -> Any:
         batch, values = records(z, key, leaves)
         return -hessian(z, batch), weights(z, z, batch, values)
 
-    return jax.jit(program)
+    return SharedProgram(program)
 
 
 @lru_cache(maxsize=32)
@@ -193,4 +194,4 @@ def _programs(scores: ScoreModel, rows: int) -> _Programs:
         error = by_row.T @ by_row if rows > 1 else jnp.zeros_like(residual)
         return mean, jacobian, information, residual, error, *prior(z)
 
-    return _Programs(jax.jit(of_scores), jax.jit(expected), jax.jit(prior))
+    return _Programs(SharedProgram(of_scores), SharedProgram(expected), SharedProgram(prior))
