@@ -100,7 +100,11 @@ class Posterior:
         How it was obtained from the trace.
     guarantee
         The privacy statement it inherits: everything derived from a posterior is post-processing.
+    notes
+        What was warned of when it was made, such as a run that had not settled; summaries repeat it.
     """
+
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, distribution: UnconstrainedDistribution, bijections: Bijections, method: str, guarantee: Guarantee
@@ -112,7 +116,7 @@ class Posterior:
 
     def __repr__(self) -> str:
         text = f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
-        return "\n".join(filter(None, (text, self.guarantee.warning)))
+        return "\n".join(filter(None, (text, self.guarantee.warning, *self.notes)))
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
@@ -157,6 +161,7 @@ class Posterior:
         flat = _flat(draws, num_samples)
         lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
         caveat = getattr(self.distribution, "caveat", CAVEATS.get(self.method, ""))
+        caveat = "\n".join(filter(None, (*self.notes, caveat)))
         sd, parts = flat.std(axis=0), ()
         if (privacy := getattr(self.distribution, "privacy", None)) is not None:
             alone = Posterior(privacy, self.bijections, self.method, self.guarantee).sample(num_samples, _fixed(key))

@@ -25,6 +25,7 @@ from dpvi.posterior.metric import metric_posterior
 from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior, check_options
 from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_posterior
+from dpvi.posterior.settled import note_if_unsettled, units
 from dpvi.posterior.stationary import stationary_noise
 from dpvi.privacy.planning import checked_guarantee
 
@@ -36,6 +37,7 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "score": score_posterior,
     "metric": metric_posterior,
 }
+_OF_ITERATES = ("last", "average", "stationary")  # right where the run had settled
 # what a method reads of a result besides trace and family
 _OF_THE_RUN = {
     "na_dpvi": ("plan", "estimator"),
@@ -111,7 +113,8 @@ class Result:
         :class:`~dpvi.posterior.guided.GuidePosterior`.
         """
         if isinstance(self.family, GuideFamily):
-            return guided_posterior(self.trace, self.family, self.guarantee, method or "average", options)
+            facts = {"sampling_rate": self.plan.sampling_rate}
+            return guided_posterior(self.trace, self.family, self.guarantee, method or "average", options, **facts)
         if method is None:
             return self._default_posterior(options)
         if method not in METHODS:
@@ -124,7 +127,12 @@ class Result:
         context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
         check_options(method, METHODS[method], self.trace, self.family, **context, **options)
         distribution = METHODS[method](self.trace, self.family, **context, **options)
-        return Posterior(distribution, self._bijections(), method, self.guarantee)
+        found = Posterior(distribution, self._bijections(), method, self.guarantee)
+        if method in _OF_ITERATES:
+            inverse_fisher, widths = units(self.trace, self.family)
+            facts = self.plan.sampling_rate, self.estimator["name"]
+            found.notes = tuple(filter(None, [note_if_unsettled(self.trace, inverse_fisher, widths, *facts)]))
+        return found
 
     def _default_posterior(self, options: dict[str, Any]) -> Posterior:
         if self.trace.measurements is not None:
