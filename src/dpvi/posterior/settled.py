@@ -61,8 +61,8 @@ class Settling(NamedTuple):
         if self.hidden.any():
             return (
                 f"The noise of the steps is larger than the intervals of {int(self.hidden.sum())} of {size} "
-                "variational parameters, too large to tell whether they were still drifting when the run ended. Take more steps, a "
-                "larger sampling rate or a larger epsilon."
+                "variational parameters, too large to tell whether they were still drifting when the run ended. Take "
+                "more steps, a larger sampling rate or a larger epsilon."
             )
         return ""
 
