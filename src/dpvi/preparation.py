@@ -38,6 +38,7 @@ from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
 from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.scaled import warn_of_scales
 from dpvi.posterior.score import ScoreModel
 from dpvi.posterior.storage import check_storable
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
@@ -135,6 +136,7 @@ def _with_family(
 ) -> _Inference:
     estimator.check(family)
     ready = check(model, described(data))
+    warn_of_scales(ready)
     _check_covariates(ready, plan)
     if driver is None:
         return _Inference(ready, family, estimator, _score_model(ready, plan, estimator, covariate_law))
@@ -148,6 +150,7 @@ def _with_family(
 
 def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
     ready = check_guide(model, guide, described(data))
+    warn_of_scales(ready)
     _check_covariates(ready, plan)
     if plan.schedule is not None and plan.schedule.measures:
         warnings.warn(

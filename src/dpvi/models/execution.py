@@ -148,7 +148,12 @@ def total(log_prob: jax.Array) -> jax.Array:
 
 def is_unscaled(message: dict, trace: Mapping[str, dict], plate: str) -> bool:
     """Whether the density of a site inside the record plate counts once, whatever the plate subsamples."""
-    return _scale(message, _subsample_scale(trace.get(plate))) is None
+    return scale_of(message, trace, plate) is None
+
+
+def scale_of(message: dict, trace: Mapping[str, dict], plate: str) -> Any:
+    """What the density of a site inside the record plate is multiplied by beside its subsampling, None for one."""
+    return _scale(message, _subsample_scale(trace.get(plate)))
 
 
 def _subsample_scale(plate_message: dict | None) -> float:
