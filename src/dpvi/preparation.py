@@ -16,6 +16,7 @@ from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
 from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import FallbackWarning
+from dpvi.data.frames import arguments_of
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import Records, make_shards
@@ -101,7 +102,7 @@ def prepare(
         microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-        given, data = data, as_source(data)
+        given, data = data, as_source(arguments_of(model, data))
         structure = structure_of(described(data))
         held = {"model": model, "guide": guide, "covariate_law": covariate_law, "driver": driver}
         settings = {"family": family, "estimator": estimator, "optimizer": optimizer}

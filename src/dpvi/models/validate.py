@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.data.frames import arguments_of
 from dpvi.data.records import as_arrays, fits, structure_of, with_dtypes
 from dpvi.data.sources.base import RowSource, SourceError, blocks, described
 from dpvi.data.sources.mapped import as_source
@@ -49,6 +50,7 @@ def validate(model: Model | Callable | None, data: Any) -> None:
     ----------
     None: the lines are not differentially private. Do not publish, paste or log them.
     """
+    data = data if model is None else arguments_of(model, data)
     source = as_source(data)
     structure = structure_of(described(source))
     ready = None if model is None else as_model(model, structure)

@@ -13,6 +13,8 @@ import numpy as np
 
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
+from dpvi.data.frames import arguments_of, is_table
+from dpvi.data.records import as_records
 
 
 class UnconstrainedDistribution(Protocol):
@@ -174,8 +176,9 @@ class Posterior:
     ) -> dict[str, jax.Array]:
         """Draws from the posterior predictive of a NumPyro ``model`` at new arguments.
 
-        ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it); the result holds every
-        site that is neither a posterior parameter nor given, draws along the first axis.
+        ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it), or a table whose columns
+        are named as the model's arguments, as :func:`dpvi.fit` takes it; of a table the response's column is left out.
+        The result holds every site that is neither a posterior parameter nor given, draws along the first axis.
         """
         draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
         draws = self.sample(num_samples, draw_key)
@@ -199,10 +202,31 @@ def predictive_draws(
     if not callable(function):
         raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
     seeded = handlers.substitute(handlers.seed(function, key), data=params or {})
+    table = len(args) == 1 and not kwargs and is_table(args[0])
+    if table:
+        given = arguments_of(function, args[0])
+        args, kwargs = ((), given) if isinstance(given, dict) else ((given,), {})
+    args, kwargs = jax.tree.map(_as_array, (tuple(args), kwargs))
     with jax.numpy_dtype_promotion("standard"):
         seen = handlers.trace(seeded).get_trace(*args, **kwargs)
+        responses = [each["value"] for each in seen.values() if each["type"] == "sample" and each["is_observed"]]
+        if table and responses:  # a table to predict for may have the response's column, too
+            kwargs = {
+                name: None if any(value is each for each in responses) else value for name, value in kwargs.items()
+            }
+            seen = handlers.trace(seeded).get_trace(*args, **kwargs)
         predicted = Predictive(function, params=params, **settings)(key, *args, **kwargs)
-    return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+    drawn = {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+    if table and not drawn:
+        raise ValueError(
+            "The table has a column for everything that the model observes, so nothing is left to predict."
+        )
+    return drawn
+
+
+def _as_array(leaf: Any) -> Any:
+    """What a data frame or a series holds, as it is given to a model in a run; anything else as it is."""
+    return as_records(leaf)[0] if hasattr(leaf, "to_numpy") else leaf
 
 
 def check_options(method: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:

@@ -79,6 +79,10 @@ class Result:
     scores: ScoreModel | None = None  # of the run, so that its compiled programs serve again; not stored
     signature: bytes | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled programs, which are made again. The model's own functions must be ones that pickle finds."""
+        return {**self.__dict__, "scores": None}
+
     @property
     def guarantee(self) -> Guarantee:
         """What holds for this run: the statement of its plan, whose ε was computed again, in its circumstances."""
@@ -123,6 +127,11 @@ class Result:
             raise ValueError(
                 f"posterior({method!r}) reads iterates, and this run has none: all of its steps measured. Use "
                 "posterior(), or make a plan with schedule=dpvi.Schedule(move_share=1)."
+            )
+        if method in ("score", "metric") and (self.model or options.get("model")) is None:
+            raise ValueError(
+                f"posterior({method!r}) explains by the model what was measured, and a file does not hold the model; "
+                "load the result with its model: Result.load(path, model=model).posterior()."
             )
         context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
         check_options(method, METHODS[method], self.trace, self.family, **context, **options)
@@ -179,7 +188,18 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None, guide: Any = None, *, verify_key: Any = None) -> Result:
-        """Read a result back. Needs neither the records nor, for parameters with ordinary supports, the model.
+        """Read a result back. Needs no records; what one computes from it may need the model.
+
+        ===========================================  =======================================================
+        to do                                        needs
+        ===========================================  =======================================================
+        read guarantee and trace, save, sign         the file
+        ``posterior()`` of a plan without steps,     ``model``: the method explains answers by it
+        or of one whose steps measured
+        ``posterior()`` of any other run             the file; ``model`` where the support of a parameter
+                                                     depends on another one
+        anything with a guide                        ``model`` and ``guide``
+        ===========================================  =======================================================
 
         A file is not believed: ε is computed again from its plan, every sentence of the guarantee from its facts, and
         a file that was changed since it was saved is refused. Whoever changes a file on purpose can make it consistent
@@ -190,8 +210,8 @@ class Result:
         path
             A file written by :meth:`save`.
         model
-            The NumPyro function (or dpvi model) the result was fitted with. Needed only where a parameter's support
-            depends on another parameter, and for a run with a guide.
+            The NumPyro function (or dpvi model) the result was fitted with. The file does not hold it: a model is a
+            program.
         guide
             The guide of such a run: a guide is a program and not in the file.
         verify_key
