@@ -81,6 +81,11 @@ def to_support(message: dict, value: jax.Array) -> jax.Array:
     return constrained
 
 
+def is_deterministic(message: dict) -> bool:
+    """Whether the model itself named this value with ``numpyro.deterministic``."""
+    return message["type"] == "deterministic" and not message["name"].startswith(_LOG_DET)
+
+
 def whole_batch(message: dict, num_records: int) -> jax.Array | None:
     """Indices of a plate that subsamples the records: all of them, because batches are drawn outside the model."""
     size, subsample_size = message["args"]

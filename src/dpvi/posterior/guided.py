@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, cast
 
 import jax
@@ -18,6 +19,7 @@ from dpvi.core.guarantee import Guarantee
 from dpvi.core.trace import Trace
 from dpvi.core.validation import IntervalWarning
 from dpvi.families.guide import GuideFamily
+from dpvi.models.deterministic import deterministic_sites
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.posterior import Posterior, Summary, check_options, given_or_fresh_key, predictive_draws
 from dpvi.posterior.settled import NETWORK, note_if_unsettled
@@ -62,6 +64,10 @@ class GuidePosterior(Posterior):
         super().__init__(distribution, model, method, guarantee)
         self._model = model
         self.params: dict[str, Any] = model.parameters.constrain(distribution.xi)
+
+    @cached_property
+    def _derived(self) -> Callable[[jax.Array], dict[str, jax.Array]] | None:
+        return deterministic_sites(self._model, cast(GuideDistribution, self.distribution).xi)
 
     def __repr__(self) -> str:
         what = "averaged parameters" if self.method == "average" else "parameters of the last step"

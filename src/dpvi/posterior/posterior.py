@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import secrets
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -15,6 +16,7 @@ from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
 from dpvi.data.frames import arguments_of, is_table
 from dpvi.data.records import as_records
+from dpvi.models.deterministic import deterministic_sites
 
 
 class UnconstrainedDistribution(Protocol):
@@ -120,14 +122,33 @@ class Posterior:
         text = f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
         return "\n".join(filter(None, (text, self.guarantee.warning, *self.notes)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled programs, which are made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
+
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
         count = validation.whole_number("num_samples", num_samples)
         return self.distribution.sample(given_or_fresh_key(key), count)
 
-    def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
-        """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
-        draws = jax.vmap(self.bijections.constrain)(self.sample_unconstrained(num_samples, key))
+    def sample(
+        self, num_samples: int, key: jax.Array | None = None, *, deterministic: bool = True
+    ) -> dict[str, jax.Array]:
+        """Draws of every site on its own support: ``{site: (num_samples, *shape)}``.
+
+        After the latent sites come those that the model names with ``numpyro.deterministic``, unless ``deterministic``
+        is False or they belong to records. A result that was loaded without its model does not know them.
+        """
+        z = self.sample_unconstrained(num_samples, key)
+        draws = self._latent(z)
+        return draws | jax.vmap(self._derived)(z) if deterministic and self._derived is not None else draws
+
+    @cached_property
+    def _derived(self) -> Callable[[jax.Array], dict[str, jax.Array]] | None:
+        return deterministic_sites(self.bijections)
+
+    def _latent(self, z: jax.Array) -> dict[str, jax.Array]:
+        draws = jax.vmap(self.bijections.constrain)(z)
         order = [site.name for site in getattr(self.bijections, "sites", ())]  # vmap sorts names; models order them
         return {name: draws[name] for name in sorted(draws, key=order.index)} if set(order) == set(draws) else draws
 
@@ -181,7 +202,7 @@ class Posterior:
         The result holds every site that is neither a posterior parameter nor given, draws along the first axis.
         """
         draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
-        draws = self.sample(num_samples, draw_key)
+        draws = self.sample(num_samples, draw_key, deterministic=False)  # which the model computes again
         return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
     def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
