@@ -77,14 +77,21 @@ class GuidePosterior(Posterior):
         )
         return "\n".join(filter(None, (text, self.guarantee.warning, *self.notes)))
 
-    def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
+    def summary(
+        self,
+        probability: float = 0.95,
+        num_samples: int = 10_000,
+        key: jax.Array | None = None,
+        *,
+        names: Mapping[str, Any] | None = None,
+    ) -> Summary:
         """As for any posterior, over the latents that all records share."""
         if self._model.dimension == 0:
             raise ValueError(
                 "All latents of this model belong to a record, so there is nothing to summarise without one; use "
                 "posterior.params with NumPyro's Predictive."
             )
-        return super().summary(probability, num_samples, key)
+        return super().summary(probability, num_samples, key, names=names)
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any

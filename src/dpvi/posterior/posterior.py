@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
-from dpvi.data.frames import arguments_of, is_table
+from dpvi.data.frames import arguments_of, column_names, is_table
 from dpvi.data.records import as_records
 from dpvi.models.deterministic import deterministic_sites
 
@@ -171,8 +171,18 @@ class Posterior:
         draws = self.sample(num_samples, _fixed(key))
         return {name: np.quantile(np.asarray(draw), levels, axis=0) for name, draw in draws.items()}
 
-    def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
+    def summary(
+        self,
+        probability: float = 0.95,
+        num_samples: int = 10_000,
+        key: jax.Array | None = None,
+        *,
+        names: Mapping[str, Any] | None = None,
+    ) -> Summary:
         """Mean, standard deviation and central interval of every scalar parameter, from draws with a fixed key.
+
+        ``names={"w": ["age", "income"]}`` names the entries along the last axis of a site, ``w[age]`` in place of
+        ``w[0]``; a table stands for the names of its columns.
 
         A run that measured also has the two parts of the standard deviation: what the same model is unsure of without
         privacy (sampling), and what privacy added. Squares of the parts add up to the square of the whole.
@@ -180,7 +190,10 @@ class Posterior:
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie strictly between 0 and 1, got {probability!r}.")
         draws = self.sample(num_samples, _fixed(key))
-        names = tuple(name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:]))
+        known = checked_names(names, draws)
+        scalars = tuple(
+            name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:], known.get(site))
+        )
         flat = _flat(draws, num_samples)
         lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
         caveat = getattr(self.distribution, "caveat", CAVEATS.get(self.method, ""))
@@ -190,7 +203,9 @@ class Posterior:
             alone = Posterior(privacy, self.bijections, self.method, self.guarantee).sample(num_samples, _fixed(key))
             added = np.minimum(_flat(alone, num_samples).std(axis=0), sd)
             parts = added, np.sqrt(sd**2 - added**2)
-        return Summary(names, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts)
+        return Summary(
+            scalars, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts
+        )
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
@@ -205,11 +220,17 @@ class Posterior:
         draws = self.sample(num_samples, draw_key, deterministic=False)  # which the model computes again
         return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
-    def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
-        """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on."""
+    def to_arviz(
+        self, num_samples: int = 1000, key: jax.Array | None = None, *, names: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on.
+
+        ``names`` as in :meth:`summary` become coordinates, which tables and plots show.
+        """
         from dpvi.posterior.arviz_adapter import to_arviz
 
-        return to_arviz(self.sample(num_samples, key))
+        draws = self.sample(num_samples, key)
+        return to_arviz(draws, checked_names(names, draws))
 
 
 def predictive_draws(
@@ -280,7 +301,26 @@ def _flat(draws: dict[str, jax.Array], num_samples: int) -> np.ndarray:
     return np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
 
 
-def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:
+def checked_names(names: Mapping[str, Any] | None, draws: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the entries along a site's last axis, as text, one for each and no two alike."""
+    found = {}
+    for site, given in (names or {}).items():
+        if site not in draws:
+            raise ValueError(f"names holds {site!r}, but the sites are {', '.join(map(repr, draws))}.")
+        shape = tuple(draws[site].shape[1:])
+        entries = [str(name) for name in (column_names(given) if is_table(given) else given)]
+        if not shape or isinstance(given, str) or len(entries) != shape[-1] or len(set(entries)) < len(entries):
+            raise ValueError(
+                f"names[{site!r}] must name each of the {shape[-1] if shape else 0} entries along the last axis of "
+                f"that site once, got {len(entries)} names, {len(set(entries))} of them different."
+            )
+        found[site] = entries
+    return found
+
+
+def _scalar_names(site: str, shape: tuple[int, ...], names: list[str] | None = None) -> list[str]:
     if not shape:
         return [site]
-    return [f"{site}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]
+    last = [str(index) for index in range(shape[-1])] if names is None else names
+    before = np.ndindex(*shape[:-1])
+    return [f"{site}[{','.join([*map(str, index), entry])}]" for index in before for entry in last]
