@@ -1,11 +1,15 @@
-"""Pages say what is there: the tree of the architecture page, and links between pages."""
+"""Pages say what is there: the tree of the architecture page, links between pages, and what blocks of code print."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
+import jax
 import pytest
+
+from dpvi.core.validation import PrivacyWarning
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
@@ -67,3 +71,27 @@ def test_every_page_is_linked_from_another():
         if "://" not in target
     }
     assert [page.name for page in PAGES if page.name != "README.md" and page.resolve() not in linked] == []
+
+
+def _without_numbers(text: str) -> list[list[str]]:
+    """Words of every line, with numbers replaced: they differ by rounding from machine to machine."""
+    lines = [re.sub(r"-?\d+(\.\d+)?(e[+-]\d+)?", "#", line).split() for line in text.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_what_follows_a_fit_runs_and_prints_what_the_page_shows(capsys):
+    page = (REPOSITORY / "docs" / "how-to" / "after-the-fit.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```(python|text)\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == 11
+    namespace: dict = {"__name__": "a page"}
+    with warnings.catch_warnings(), jax.numpy_dtype_promotion("standard"):
+        warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces 1.0
+        warnings.simplefilter("ignore", PrivacyWarning)
+        for kind, content in blocks:
+            if kind == "python":
+                exec(compile(content, "after-the-fit.md", "exec"), namespace)
+            else:
+                assert _without_numbers(capsys.readouterr().out) == _without_numbers(content)
+    summary = namespace["posterior"].summary()
+    assert summary.lower[0] < 1 < summary.upper[0]  # what the page's records were drawn with
+    assert summary.lower[1] < -1 < summary.upper[1]

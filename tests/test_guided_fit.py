@@ -13,14 +13,14 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import Predictive
-from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from support.guide_models import PIXELS, mean, mean_guide, vae, vae_guide
 from support.numpyro_models import logistic
 from support.small_models import exact_plan, private_plan
 
 import dpvi
 from dpvi.core.untold import run_within_memory
-from dpvi.core.validation import FallbackWarning
+from dpvi.core.validation import ConvergenceWarning, FallbackWarning, IntervalWarning
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Guided
 from dpvi.posterior import guided
@@ -74,6 +74,23 @@ def test_the_default_posterior_is_the_averaged_one_and_says_so(fitted_mean):
     assert repr(result).startswith("Result(GuideFamily, 20 steps, parameters: location, spread)")
 
 
+def test_a_guide_that_had_not_settled_says_so():
+    with pytest.warns(ConvergenceWarning, match=r"1 of 2 .* still drifting .* the furthest by about \d+"):
+        posterior = fit(data=Y + 30).posterior()
+    lines = str(posterior.summary(num_samples=50)).splitlines()
+    assert "still drifting" in lines[-2]
+    assert lines[-1] == "These intervals leave out the noise that privacy added and what clipping bends."
+    assert "still drifting" in repr(posterior)
+
+
+def test_an_interval_without_width_is_warned_of():
+    with pytest.warns(IntervalWarning, match="draws the same value of 'centre' every time, as AutoDelta does"):
+        posterior = fit(guide=AutoDelta(mean)).posterior()
+    summary = posterior.summary(num_samples=50)
+    assert summary.lower == summary.upper
+    assert "no width" in str(summary)
+
+
 @pytest.mark.parametrize("method", ["stationary", "na_dpvi", "score"])
 def test_noise_aware_methods_are_refused_with_a_sentence(fitted_mean, method):
     with pytest.raises(ValueError, match=f"method='{method}' needs a Gaussian family, and this run had a guide"):
@@ -120,7 +137,7 @@ def test_rows_too_many_to_keep_are_thinned_and_the_posterior_stays(monkeypatch):
 
 
 def test_the_weights_of_a_network_are_averaged_over_one_end_of_the_run(fitted_mean, monkeypatch):
-    monkeypatch.setattr(guided, "_NETWORK", 1)
+    monkeypatch.setattr(guided, "NETWORK", 1)
     params, iterates = fitted_mean.posterior().params, fitted_mean.trace.iterates
     assert fitted_mean.trace.block_length == 1
     np.testing.assert_allclose(params["location"], iterates[-3:, 0].mean(), rtol=1e-6)  # an eighth of 20 steps, or more
@@ -200,7 +217,9 @@ def test_a_result_without_its_guide_says_so_when_python_drops_assertions(fitted_
     exec(compile(source, "guided", "exec", optimize=1), optimised)
     family = dataclasses.replace(fitted_mean.family, program=None)
     with pytest.raises(ValueError, match=r"Result\.load\(path, model=model, guide=guide\)"):
-        optimised["guided_posterior"](fitted_mean.trace, family, fitted_mean.guarantee, "average", {})
+        optimised["guided_posterior"](
+            fitted_mean.trace, family, fitted_mean.guarantee, "average", {}, sampling_rate=0.5
+        )
 
 
 def test_the_start_can_be_given():

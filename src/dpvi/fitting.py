@@ -72,8 +72,9 @@ def fit(
         A NumPyro model with one plate over the records, or a :mod:`dpvi.models` object.
     data
         A pytree of arrays with a common leading axis: a tuple becomes the model's positional arguments, a dict its
-        keyword arguments. Or records that stay on disk until they are drawn: arrays from ``numpy.memmap`` among the
-        leaves, or what :func:`dpvi.open_npy`, ``open_parquet`` and ``open_arrow`` return.
+        keyword arguments. Or a table of pandas, polars or Arrow: columns that are named as the model's arguments become
+        these arguments, and the others are left out. Or records that stay on disk until they are drawn: arrays from
+        ``numpy.memmap`` among the leaves, or what :func:`dpvi.open_npy`, ``open_parquet`` and ``open_arrow`` return.
     plan
         From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise. A plan without steps
         measures: the run asks a handful of questions of all records, for the score posterior.

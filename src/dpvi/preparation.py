@@ -16,6 +16,7 @@ from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
 from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import FallbackWarning
+from dpvi.data.frames import arguments_of
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import Records, make_shards
@@ -38,6 +39,7 @@ from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
 from dpvi.models.guides import check_guide
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.scaled import warn_of_scales
 from dpvi.posterior.score import ScoreModel
 from dpvi.posterior.storage import check_storable
 from dpvi.privacy.planning import checked_guarantee, warn_about_delta
@@ -100,7 +102,7 @@ def prepare(
         microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-        given, data = data, as_source(data)
+        given, data = data, as_source(arguments_of(model, data))
         structure = structure_of(described(data))
         held = {"model": model, "guide": guide, "covariate_law": covariate_law, "driver": driver}
         settings = {"family": family, "estimator": estimator, "optimizer": optimizer}
@@ -137,6 +139,7 @@ def _with_family(
 ) -> _Inference:
     estimator.check(family)
     ready = check(model, described(data))
+    warn_of_scales(ready)
     _check_covariates(ready, plan)
     if driver is None:
         return _Inference(ready, family, estimator, _score_model(ready, plan, estimator, covariate_law))
@@ -150,6 +153,7 @@ def _with_family(
 
 def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
     ready = check_guide(model, guide, described(data))
+    warn_of_scales(ready)
     _check_covariates(ready, plan)
     if plan.schedule is not None and plan.schedule.measures:
         warnings.warn(

@@ -13,6 +13,7 @@ import optax
 from numpyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from numpyro.optim import Minimize, _NumPyroOptim
 
+from dpvi.data.frames import arguments_of, is_table
 from dpvi.gradients.guided import Guided
 
 _KEY_WORDS = 4  # the most that a key of JAX has, so that as a seed it stays below 2^128
@@ -71,6 +72,8 @@ def seed_of(rng_key: Any) -> int | None:
 
 def bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Callable, Callable]:
     """Data for ``fit``, with model and guide as functions of it: settings among the arguments are bound to them."""
+    if len(args) == 1 and not kwargs and is_table(args[0]):
+        return arguments_of(model, args[0]), model, guide
     if not any(isinstance(each, _STATIC) for each in (*args, *kwargs.values())) and not (args and kwargs):
         return args if args else kwargs, model, guide
     arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, _STATIC)]

@@ -108,6 +108,9 @@ def test_no_curve_no_number():
         ([0.1, 0.2], [0, 2], 1, "0 or 1"),
         ([0.1, 0.2], [0, 1, 1], 1, "one length"),
         ([0.1, 0.2], [0, 1], 3, "num_bins"),
+        ([0, 1], [0.1, 0.2], 1, "scikit-learn's order"),
+        ([0, 1], [1, 1], 1, "exactly 0 or 1"),
+        ([False, True], [1, 0], 1, "exactly 0 or 1"),
     ],
 )
 def test_errors_say_what_is_wrong(probabilities, labels, num_bins, match):

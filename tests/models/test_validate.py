@@ -64,6 +64,30 @@ def test_records_outside_the_support_are_counted(capsys):
     assert any("log-density at z = 0 is not finite for 2 of 4 records" in line for line in found)
 
 
+def bernoulli(x, y):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def test_labels_that_the_distribution_cannot_give_are_counted(capsys):
+    x = np.random.default_rng(0).normal(size=(5, 2))
+    found = lines(capsys, (x, np.array([1, 2, 2, 1, 2])), bernoulli)
+    assert any("site 'y' observes values that its distribution cannot give in 3 of 5 records" in each for each in found)
+    assert "nothing unusual" in lines(capsys, (x, np.array([1, 0, 0, 1, 0])), bernoulli)[0]
+
+
+def partly_seen(y, seen):
+    centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+    with numpyro.plate("records", y.shape[0]):
+        numpyro.sample("y", dist.HalfNormal(1.0 + centre**2), obs=y, obs_mask=seen)
+
+
+def test_what_a_mask_covers_is_no_label(capsys):
+    found = lines(capsys, (np.array([1.0, -9.0, 2.0]), np.array([True, False, True])), partly_seen)
+    assert not any("cannot give" in line for line in found)
+
+
 def test_integers_that_a_fit_refuses_are_named_beside_a_model(capsys):
     found = lines(capsys, (np.zeros((2, 2)), np.array([2**40, 1])), model)
     assert any("data[1] holds integers beyond 32 bits" in line for line in found)
@@ -83,6 +107,8 @@ def test_records_on_disk_are_looked_at_block_by_block(capsys, tmp_path, monkeypa
         "data['x'] has values beyond 100 in absolute value in 1 of 10 records; scale it with public constants, or "
         "clipping will distort the fit.",
         "data['x'] is the same for every record in columns 1.",
+        "site 'y' observes values that its distribution cannot give in 2 of 10 records; they contribute nothing, "
+        "or nothing that means anything. Recode them, for example labels to 0 and 1, or choose another distribution.",
         "the log-density at z = 0 is not finite for 2 of 10 records; check supports and missing values.",
         "the gradient at z = 0 is not finite for 1 of 10 records; check supports and missing values.",
     ]

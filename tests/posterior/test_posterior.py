@@ -17,7 +17,7 @@ from support.small_models import location_model, private_plan
 
 from dpvi.models.sites import StaticBijections, layout
 from dpvi.posterior import Gaussian, Posterior
-from dpvi.posterior.posterior import CAVEATS
+from dpvi.posterior.posterior import CAVEATS, _scalar_names
 
 SITES = layout(
     [
@@ -95,6 +95,38 @@ def test_a_summary_prints_as_a_table(posterior):
     }
 
 
+NAMED = {"w": ["age", "income"], "share": {"a": 0, "b": 1, "c": 2}}
+
+
+def test_entries_of_a_site_can_have_names(posterior):
+    summary = posterior.summary(num_samples=20, names=NAMED)
+    assert summary.names == ("w[age]", "w[income]", "scale", "share[a]", "share[b]", "share[c]")
+    np.testing.assert_array_equal(summary.mean, posterior.summary(num_samples=20).mean)
+    table = pytest.importorskip("pandas").DataFrame({"age": [30], "income": [1.0]})
+    assert posterior.summary(num_samples=20, names={"w": table}).names[:3] == ("w[age]", "w[income]", "scale")
+
+
+def test_names_belong_to_the_last_axis():
+    assert _scalar_names("w", (2, 2), ["a", "b"]) == ["w[0,a]", "w[0,b]", "w[1,a]", "w[1,b]"]
+    assert _scalar_names("w", (2, 2)) == ["w[0,0]", "w[0,1]", "w[1,0]", "w[1,1]"]
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ({"v": ["a", "b"]}, "names holds 'v', but the sites are 'w', 'scale', 'share'"),
+        ({"w": ["a"]}, "each of the 2 entries .* got 1 names"),
+        ({"w": ["a", "a"]}, "got 2 names, 1 of them different"),
+        ({"w": "ab"}, r"names\['w'\] must name"),
+        ({"scale": ["a"]}, "each of the 0 entries"),
+    ],
+)
+def test_names_that_fit_no_site_are_refused(posterior, names, sentence):
+    for ask in (posterior.summary, posterior.to_arviz):
+        with pytest.raises(ValueError, match=sentence):
+            ask(num_samples=10, names=names)
+
+
 def test_log_prob_of_one_vector_and_of_rows(posterior):
     rows = MEAN + SD * np.array([[0.0], [1.0], [-2.0]], np.float32)
     expected = scipy.stats.norm(MEAN, SD).logpdf(rows).sum(axis=1)
@@ -157,6 +189,9 @@ def test_draws_reach_the_installed_arviz(posterior):
         stored = container["posterior"][name]
         assert stored.dims[:2] == ("chain", "draw")
         np.testing.assert_array_equal(stored.values, np.asarray(draw)[None])
+    named = posterior.to_arviz(50, KEY, names=NAMED)["posterior"]
+    np.testing.assert_array_equal(named["w"].sel(w_name="income").values, np.asarray(draws["w"])[None, :, 1])
+    assert named["share"].dims == ("chain", "draw", "share_name")
 
 
 @pytest.mark.parametrize(("version", "positional"), [("0.23.4", False), ("1.0.0", True), ("1.3.0rc1", True)])

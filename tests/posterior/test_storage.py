@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
+import pickle
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.distributions import constraints
-from support import numpyro_models
+from support import guide_models, numpyro_models
 from support.small_models import exact_plan, location_model, private_plan, trace_of
 
 from dpvi.core.guarantee import Captured, Circumstances, Together
 from dpvi.core.trace import CurvatureSums, Segments
 from dpvi.families import FullRank, LowRank, MeanField
+from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.sites import layout
 from dpvi.posterior import Result, storage
@@ -137,6 +140,33 @@ def test_a_support_only_the_model_knows_needs_the_model(tmp_path):
     draws = loaded.posterior("last").sample(20)
     assert bool(jnp.all(draws["high"] > draws["low"]))
     assert str(loaded.posterior().summary(num_samples=50)) == str(result.posterior().summary(num_samples=50))
+
+
+def test_a_method_that_explains_by_the_model_asks_for_it(tmp_path):
+    make_result().save(tmp_path / "result.dpvi")
+    for method in ("score", "metric"):
+        with pytest.raises(ValueError, match=r"load the result with its model: Result\.load\(path, model=model\)"):
+            Result.load(tmp_path / "result.dpvi").posterior(method)
+
+
+def test_results_and_posteriors_pickle_without_their_compiled_programs():
+    result = make_result(sites=DYNAMIC.sites, structure=FLOAT, model=DYNAMIC)
+    result = dataclasses.replace(result, scores=lambda: None)  # as unfit for a pickle as a compiled program
+    expected = str(result.posterior("last").summary(num_samples=50))
+    again = pickle.loads(pickle.dumps(result))
+    assert again.scores is None
+    assert again.model.function is numpyro_models.dynamic
+    posterior = pickle.loads(pickle.dumps(again.posterior("last")))
+    for one in (again.posterior("last"), posterior, copy.deepcopy(result).posterior("last")):
+        assert str(one.summary(num_samples=50)) == expected
+    assert copy.deepcopy(result).model is DYNAMIC
+
+
+def test_a_guide_pickles_with_its_model():
+    ready = GuidedModel(guide_models.mean, guide_models.mean_guide, FLOAT)
+    again = pickle.loads(pickle.dumps(ready))
+    assert again.guide is guide_models.mean_guide
+    assert again.parameters.describe() == ready.parameters.describe()
 
 
 def test_another_model_is_refused(tmp_path):

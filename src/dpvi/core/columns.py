@@ -56,7 +56,22 @@ class Levels:
 
 @dataclass(frozen=True)
 class OneHot:
-    """A block of 0/1 columns, one per level; with ``reference`` one further level whose columns are all zero."""
+    """A block of 0/1 columns, one per level; with ``reference`` one of the levels has no column, and its row is zeros.
+
+    Parameters
+    ----------
+    levels
+        How many levels there are. The reference counts as one of them.
+    reference
+        Whether one level is the reference. The block then has ``levels - 1`` columns.
+
+    Examples
+    --------
+    >>> OneHot(3).width, OneHot(3, reference=True).width
+    (3, 2)
+    >>> OneHot(3).bins, OneHot(3, reference=True).bins
+    (3, 3)
+    """
 
     levels: int
     reference: bool = False

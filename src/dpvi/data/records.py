@@ -88,6 +88,8 @@ def with_dtypes(rows: Any, structure: Any) -> Any:
 
     def convert(path: Any, leaf: Any, one: Any) -> np.ndarray:
         array = np.asarray(leaf)
+        if np.dtype(one.dtype).kind in "ib" and array.dtype.kind not in "iub":
+            raise TypeError(f"{_where(path)} has missing values, which integers and booleans cannot express.")
         check_fits(array, _where(path))
         with np.errstate(over="ignore"):  # what is too large for a float is not finite then; a warning would tell of it
             return array.astype(one.dtype, copy=False)
@@ -193,8 +195,22 @@ def _check_leaves(data: Any) -> None:
     if len(lengths) > 1:
         names = ", ".join(_where(path) for path, _ in leaves)
         raise ValueError(f"All arrays of data must have the same number of rows, one per record; {names} differ.")
+    _check_indices(leaves)
     if lengths == {0}:
         raise ValueError("data must hold at least one record, got empty arrays.")
+
+
+def _check_indices(leaves: Any) -> None:
+    """Refuse series and frames of pandas with other rows each: a record would get somebody else's values."""
+    labelled = [(path, leaf.index) for path, leaf in leaves if hasattr(getattr(leaf, "index", None), "equals")]
+    for path, index in labelled[1:]:
+        first, expected = labelled[0]
+        if index is not expected and not index.equals(expected):
+            raise ValueError(
+                f"{_where(first)} and {_where(path)} have different indices, and rows are joined by their position, so "
+                "that a record would get another one's values. Bring them into one order, for example as columns of "
+                "one data frame; where their positions do belong together, pass leaf.to_numpy()."
+            )
 
 
 def _where(path: Any) -> str:
@@ -234,6 +250,11 @@ def _as_array(path: Any, leaf: Any) -> jax.Array:
 
 
 def _check_dense(path: Any, leaf: Any, array: Any) -> None:
+    if _dtype(leaf).kind in "iub" and array.dtype.kind not in "iub":  # polars, whose types do not tell before
+        raise TypeError(
+            f"{_where(path)} has missing values, which integers and booleans cannot express; "
+            "fill them, or convert to float, where a record with a missing value contributes nothing."
+        )
     if array.shape != tuple(leaf.shape):
         raise TypeError(
             f"{_where(path)} must convert to a dense array, got {type(leaf).__name__}; make it dense first."

@@ -129,6 +129,18 @@ def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     if not np.all((score >= 0) & (score <= 1)):
         bad = int(np.sum(~((score >= 0) & (score <= 1))))
         raise ValueError(f"{bad} of {len(score)} probabilities are NaN or outside [0, 1].")
-    if not np.all((label == 0) | (label == 1)):
+    certain, labelled = (bool(np.all((each == 0) | (each == 1))) for each in (score, label))
+    if certain and not labelled:
+        raise ValueError(
+            "The first argument holds zeros and ones alone and the second does not: they are in scikit-learn's order. "
+            "Here probabilities come first, as in calibration_curve(probabilities, labels)."
+        )
+    if not labelled:
         raise ValueError("labels must be 0 or 1.")
+    if certain:
+        raise ValueError(
+            "All probabilities are exactly 0 or 1, as labels, decisions and draws of a response are, so they have no "
+            "calibration curve. Pass probabilities first and labels second; the mean of a response's draws over the "
+            "draws is such a probability."
+        )
     return score, label

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.data.frames import arguments_of
 from dpvi.data.records import structure_of
 from dpvi.data.sources.base import described
 from dpvi.models.base import Model, ModelError
@@ -69,6 +70,7 @@ def check(model: Model | Callable, data: Any, *, guide: Callable | None = None) 
     ModelError
         With one sentence per finding.
     """
+    data = arguments_of(model, data)
     held = {"model": model} if guide is None else {"model": model, "guide": guide}
     structure = structure_of(described(data))
     captured(held, data)

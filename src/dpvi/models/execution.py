@@ -81,6 +81,11 @@ def to_support(message: dict, value: jax.Array) -> jax.Array:
     return constrained
 
 
+def is_deterministic(message: dict) -> bool:
+    """Whether the model itself named this value with ``numpyro.deterministic``."""
+    return message["type"] == "deterministic" and not message["name"].startswith(_LOG_DET)
+
+
 def whole_batch(message: dict, num_records: int) -> jax.Array | None:
     """Indices of a plate that subsamples the records: all of them, because batches are drawn outside the model."""
     size, subsample_size = message["args"]
@@ -148,7 +153,12 @@ def total(log_prob: jax.Array) -> jax.Array:
 
 def is_unscaled(message: dict, trace: Mapping[str, dict], plate: str) -> bool:
     """Whether the density of a site inside the record plate counts once, whatever the plate subsamples."""
-    return _scale(message, _subsample_scale(trace.get(plate))) is None
+    return scale_of(message, trace, plate) is None
+
+
+def scale_of(message: dict, trace: Mapping[str, dict], plate: str) -> Any:
+    """What the density of a site inside the record plate is multiplied by beside its subsampling, None for one."""
+    return _scale(message, _subsample_scale(trace.get(plate)))
 
 
 def _subsample_scale(plate_message: dict | None) -> float:

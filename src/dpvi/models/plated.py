@@ -29,6 +29,15 @@ class PlatedModel:
     structure: Any
     layout: Any
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the functions, and compiles again."""
+        guide = getattr(self, "guide", None)
+        functions = (self.function,) if guide is None else (self.function, guide)
+        return type(self), (*functions, self.structure)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PlatedModel:
+        return self  # nothing in it changes
+
     @property
     def sites(self) -> tuple[Site, ...]:
         """Latent sites that all records share, in the order of z."""

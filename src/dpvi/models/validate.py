@@ -14,11 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.data.frames import arguments_of
 from dpvi.data.records import as_arrays, fits, structure_of, with_dtypes
 from dpvi.data.sources.base import RowSource, SourceError, blocks, described
 from dpvi.data.sources.mapped import as_source
 from dpvi.models.base import Model
 from dpvi.models.check import as_model
+from dpvi.models.execution import membership
+from dpvi.models.numpyro import NumPyroModel
 
 _LARGE = 100.0
 _CHUNK = 1024
@@ -29,7 +32,7 @@ def validate(model: Model | Callable | None, data: Any) -> None:
 
     Looks for values that are not finite, columns that never change, integers that do not fit, and values of a size that
     would make most gradients hit the clip; with a model also for records whose density or gradient is not finite at
-    z = 0.
+    z = 0, and for observed values outside of what their distribution can give, such as labels 1 and 2 for a Bernoulli.
 
     Parameters
     ----------
@@ -47,24 +50,31 @@ def validate(model: Model | Callable | None, data: Any) -> None:
     ----------
     None: the lines are not differentially private. Do not publish, paste or log them.
     """
+    data = data if model is None else arguments_of(model, data)
     source = as_source(data)
     structure = structure_of(described(source))
-    density = None if model is None else _density(as_model(model, structure))
+    ready = None if model is None else as_model(model, structure)
+    density = None if ready is None else _counts(ready, _fineness(ready))
+    outside = _counts(ready, _outside(ready)) if isinstance(ready, NumPyroModel) else None
     looks: dict[str, _Look] = {}
-    finite = np.zeros(2, int)
+    fine: dict[str, int] = {}
+    beyond: dict[str, int] = {}
     try:
         for block in blocks(source) if isinstance(source, RowSource) else [as_arrays(data)]:
             for path, leaf in jax.tree_util.tree_leaves_with_path(block):
                 name = f"data{jax.tree_util.keystr(path)}"
                 looks[name] = _look(leaf, looks.get(name))
-            if density is not None and _all_fit(looks):
-                finite += density(with_dtypes(block, structure))
+            for counted, count in ((fine, density), (beyond, outside)):
+                if count is not None and _all_fit(looks):
+                    for name, number in count(with_dtypes(block, structure)).items():
+                        counted[name] = counted.get(name, 0) + number
     except SourceError as error:
         lines = [f"{error} The rest was not looked at."]
     else:
         lines = [line for name, look in looks.items() for line in _leaf_lines(name, look)]
         if density is not None and _all_fit(looks):
-            lines += _density_lines(finite.tolist(), next(iter(looks.values())).num_records)
+            num_records = next(iter(looks.values())).num_records
+            lines += _support_lines(beyond, num_records) + _density_lines(fine, num_records)
     for line in lines or ["nothing unusual found."]:
         print(f"SENSITIVE (not private, do not share): {line}", file=sys.stderr)
 
@@ -133,24 +143,63 @@ def _leaf_lines(name: str, look: _Look) -> list[str]:
     return lines
 
 
-def _density(model: Model) -> Callable[[Any], np.ndarray]:
-    """Of rows, how many have a finite log-density at z = 0, and how many a finite gradient."""
+def _counts(model: Model, flags: Callable[[jax.Array, Any], dict[str, jax.Array]]) -> Callable[[Any], dict[str, int]]:
+    """Of rows, how many have each of the flags that ``flags`` gives a record at z = 0."""
     z = jnp.zeros((model.dimension,), dtype=jnp.result_type(float))
+    of_all = jax.jit(lambda rows: jax.lax.map(lambda record: flags(z, record), rows, batch_size=_CHUNK))
 
-    def finite(record: Any) -> tuple[jax.Array, jax.Array]:
+    def count(rows: Any) -> dict[str, int]:
+        found = of_all(jax.tree.map(jnp.asarray, rows))
+        return {name: int(np.count_nonzero(each)) for name, each in found.items()}
+
+    return count
+
+
+def _fineness(model: Model) -> Callable[[jax.Array, Any], dict[str, jax.Array]]:
+    """Whether the log-density of a record is finite, and its gradient."""
+
+    def finite(z: jax.Array, record: Any) -> dict[str, jax.Array]:
         value, gradient = jax.value_and_grad(model.log_likelihood)(z, record)
-        return jnp.isfinite(value), jnp.all(jnp.isfinite(gradient))
+        return {"log-density": jnp.isfinite(value), "gradient": jnp.all(jnp.isfinite(gradient))}
 
-    of_all = jax.jit(lambda rows: jax.lax.map(finite, rows, batch_size=_CHUNK))
-    return lambda rows: np.array([np.count_nonzero(flags) for flags in of_all(jax.tree.map(jnp.asarray, rows))])
+    return finite
 
 
-def _density_lines(finite: list[int], num_records: int) -> list[str]:
-    lines = []
-    for what, number in zip(("log-density", "gradient"), finite, strict=True):
-        if number < num_records:
-            lines.append(
-                f"the {what} at z = 0 is not finite for {num_records - number} of {num_records} records; "
-                "check supports and missing values."
-            )
-    return lines
+def _outside(model: NumPyroModel) -> Callable[[jax.Array, Any], dict[str, jax.Array]]:
+    """By observed site, whether a value of the record is outside of the distribution's support."""
+    masked = {name.removesuffix("_unobserved") + "_observed" for name in model.layout.imputed}
+
+    def outside(z: jax.Array, record: Any) -> dict[str, jax.Array]:
+        trace = model.run(z, jax.tree.map(lambda leaf: leaf[None], record))
+        observed = {
+            name: message
+            for name, message in trace.items()
+            if message["type"] == "sample" and message["is_observed"] and name not in masked
+        }
+        with jax.numpy_dtype_promotion("standard"):
+            return {
+                name: ~jnp.all(message["fn"].support(message["value"]))
+                for name, message in observed.items()
+                if membership(message, model.record_plate) is not None and message["fn"].support is not None
+            }
+
+    return outside
+
+
+def _support_lines(beyond: dict[str, int], num_records: int) -> list[str]:
+    return [
+        f"site {name!r} observes values that its distribution cannot give in {number} of {num_records} records; they "
+        "contribute nothing, or nothing that means anything. Recode them, for example labels to 0 and 1, or choose "
+        "another distribution."
+        for name, number in beyond.items()
+        if number
+    ]
+
+
+def _density_lines(fine: dict[str, int], num_records: int) -> list[str]:
+    return [
+        f"the {what} at z = 0 is not finite for {num_records - fine[what]} of {num_records} records; "
+        "check supports and missing values."
+        for what in ("log-density", "gradient")
+        if fine[what] < num_records
+    ]

@@ -6,10 +6,10 @@ from dpvi.core.trace import Trace
 from dpvi.families.base import Family
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.last import gaussian_of
-from dpvi.posterior.tail import settled_tail
+from dpvi.posterior.tail import converged_tail
 
 
 def averaged(trace: Trace, family: Family, slope_threshold: float = 0.05) -> Gaussian:
     """q at the averaged parameters. Less noisy than the last iterate, but as silent about what noise is left."""
-    tail = settled_tail(trace, slope_threshold)
+    tail = converged_tail(trace, slope_threshold)
     return gaussian_of(family, tail.mean.astype(trace.final.dtype))

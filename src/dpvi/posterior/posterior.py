@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -13,6 +14,9 @@ import numpy as np
 
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
+from dpvi.data.frames import arguments_of, column_names, is_table
+from dpvi.data.records import as_records
+from dpvi.models.deterministic import deterministic_sites
 
 
 class UnconstrainedDistribution(Protocol):
@@ -100,7 +104,11 @@ class Posterior:
         How it was obtained from the trace.
     guarantee
         The privacy statement it inherits: everything derived from a posterior is post-processing.
+    notes
+        What was warned of when it was made, such as a run that had not settled; summaries repeat it.
     """
+
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, distribution: UnconstrainedDistribution, bijections: Bijections, method: str, guarantee: Guarantee
@@ -112,16 +120,35 @@ class Posterior:
 
     def __repr__(self) -> str:
         text = f"Posterior(method={self.method!r}, dimension={self.bijections.dimension})"
-        return "\n".join(filter(None, (text, self.guarantee.warning)))
+        return "\n".join(filter(None, (text, self.guarantee.warning, *self.notes)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled programs, which are made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
 
     def sample_unconstrained(self, num_samples: int, key: jax.Array | None = None) -> jax.Array:
         """Draws of z, (num_samples, d)."""
         count = validation.whole_number("num_samples", num_samples)
         return self.distribution.sample(given_or_fresh_key(key), count)
 
-    def sample(self, num_samples: int, key: jax.Array | None = None) -> dict[str, jax.Array]:
-        """Draws of every site on its own support: ``{site: (num_samples, *shape)}``."""
-        draws = jax.vmap(self.bijections.constrain)(self.sample_unconstrained(num_samples, key))
+    def sample(
+        self, num_samples: int, key: jax.Array | None = None, *, deterministic: bool = True
+    ) -> dict[str, jax.Array]:
+        """Draws of every site on its own support: ``{site: (num_samples, *shape)}``.
+
+        After the latent sites come those that the model names with ``numpyro.deterministic``, unless ``deterministic``
+        is False or they belong to records. A result that was loaded without its model does not know them.
+        """
+        z = self.sample_unconstrained(num_samples, key)
+        draws = self._latent(z)
+        return draws | jax.vmap(self._derived)(z) if deterministic and self._derived is not None else draws
+
+    @cached_property
+    def _derived(self) -> Callable[[jax.Array], dict[str, jax.Array]] | None:
+        return deterministic_sites(self.bijections)
+
+    def _latent(self, z: jax.Array) -> dict[str, jax.Array]:
+        draws = jax.vmap(self.bijections.constrain)(z)
         order = [site.name for site in getattr(self.bijections, "sites", ())]  # vmap sorts names; models order them
         return {name: draws[name] for name in sorted(draws, key=order.index)} if set(order) == set(draws) else draws
 
@@ -144,8 +171,18 @@ class Posterior:
         draws = self.sample(num_samples, _fixed(key))
         return {name: np.quantile(np.asarray(draw), levels, axis=0) for name, draw in draws.items()}
 
-    def summary(self, probability: float = 0.95, num_samples: int = 10_000, key: jax.Array | None = None) -> Summary:
+    def summary(
+        self,
+        probability: float = 0.95,
+        num_samples: int = 10_000,
+        key: jax.Array | None = None,
+        *,
+        names: Mapping[str, Any] | None = None,
+    ) -> Summary:
         """Mean, standard deviation and central interval of every scalar parameter, from draws with a fixed key.
+
+        ``names={"w": ["age", "income"]}`` names the entries along the last axis of a site, ``w[age]`` in place of
+        ``w[0]``; a table stands for the names of its columns.
 
         A run that measured also has the two parts of the standard deviation: what the same model is unsure of without
         privacy (sampling), and what privacy added. Squares of the parts add up to the square of the whole.
@@ -153,34 +190,47 @@ class Posterior:
         if not 0 < probability < 1:
             raise ValueError(f"probability must lie strictly between 0 and 1, got {probability!r}.")
         draws = self.sample(num_samples, _fixed(key))
-        names = tuple(name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:]))
+        known = checked_names(names, draws)
+        scalars = tuple(
+            name for site, draw in draws.items() for name in _scalar_names(site, draw.shape[1:], known.get(site))
+        )
         flat = _flat(draws, num_samples)
         lower, upper = np.quantile(flat, [(1 - probability) / 2, (1 + probability) / 2], axis=0)
         caveat = getattr(self.distribution, "caveat", CAVEATS.get(self.method, ""))
+        caveat = "\n".join(filter(None, (*self.notes, caveat)))
         sd, parts = flat.std(axis=0), ()
         if (privacy := getattr(self.distribution, "privacy", None)) is not None:
             alone = Posterior(privacy, self.bijections, self.method, self.guarantee).sample(num_samples, _fixed(key))
             added = np.minimum(_flat(alone, num_samples).std(axis=0), sd)
             parts = added, np.sqrt(sd**2 - added**2)
-        return Summary(names, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts)
+        return Summary(
+            scalars, flat.mean(axis=0), sd, lower, upper, probability, self.guarantee.warning, caveat, *parts
+        )
 
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
     ) -> dict[str, jax.Array]:
         """Draws from the posterior predictive of a NumPyro ``model`` at new arguments.
 
-        ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it); the result holds every
-        site that is neither a posterior parameter nor given, draws along the first axis.
+        ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it), or a table whose columns
+        are named as the model's arguments, as :func:`dpvi.fit` takes it; of a table the response's column is left out.
+        The result holds every site that is neither a posterior parameter nor given, draws along the first axis.
         """
         draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
-        draws = self.sample(num_samples, draw_key)
+        draws = self.sample(num_samples, draw_key, deterministic=False)  # which the model computes again
         return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
-    def to_arviz(self, num_samples: int = 1000, key: jax.Array | None = None) -> Any:
-        """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on."""
+    def to_arviz(
+        self, num_samples: int = 1000, key: jax.Array | None = None, *, names: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Draws as ArviZ's container: ``InferenceData`` for ArviZ before 1.0, an xarray ``DataTree`` from 1.0 on.
+
+        ``names`` as in :meth:`summary` become coordinates, which tables and plots show.
+        """
         from dpvi.posterior.arviz_adapter import to_arviz
 
-        return to_arviz(self.sample(num_samples, key))
+        draws = self.sample(num_samples, key)
+        return to_arviz(draws, checked_names(names, draws))
 
 
 def predictive_draws(
@@ -194,10 +244,31 @@ def predictive_draws(
     if not callable(function):
         raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
     seeded = handlers.substitute(handlers.seed(function, key), data=params or {})
+    table = len(args) == 1 and not kwargs and is_table(args[0])
+    if table:
+        given = arguments_of(function, args[0])
+        args, kwargs = ((), given) if isinstance(given, dict) else ((given,), {})
+    args, kwargs = jax.tree.map(_as_array, (tuple(args), kwargs))
     with jax.numpy_dtype_promotion("standard"):
         seen = handlers.trace(seeded).get_trace(*args, **kwargs)
+        responses = [each["value"] for each in seen.values() if each["type"] == "sample" and each["is_observed"]]
+        if table and responses:  # a table to predict for may have the response's column, too
+            kwargs = {
+                name: None if any(value is each for each in responses) else value for name, value in kwargs.items()
+            }
+            seen = handlers.trace(seeded).get_trace(*args, **kwargs)
         predicted = Predictive(function, params=params, **settings)(key, *args, **kwargs)
-    return {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+    drawn = {name: draw for name, draw in predicted.items() if not seen.get(name, {}).get("is_observed", False)}
+    if table and not drawn:
+        raise ValueError(
+            "The table has a column for everything that the model observes, so nothing is left to predict."
+        )
+    return drawn
+
+
+def _as_array(leaf: Any) -> Any:
+    """What a data frame or a series holds, as it is given to a model in a run; anything else as it is."""
+    return as_records(leaf)[0] if hasattr(leaf, "to_numpy") else leaf
 
 
 def check_options(method: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> None:
@@ -230,7 +301,26 @@ def _flat(draws: dict[str, jax.Array], num_samples: int) -> np.ndarray:
     return np.concatenate([np.asarray(d, np.float64).reshape(num_samples, -1) for d in draws.values()], axis=1)
 
 
-def _scalar_names(site: str, shape: tuple[int, ...]) -> list[str]:
+def checked_names(names: Mapping[str, Any] | None, draws: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the entries along a site's last axis, as text, one for each and no two alike."""
+    found = {}
+    for site, given in (names or {}).items():
+        if site not in draws:
+            raise ValueError(f"names holds {site!r}, but the sites are {', '.join(map(repr, draws))}.")
+        shape = tuple(draws[site].shape[1:])
+        entries = [str(name) for name in (column_names(given) if is_table(given) else given)]
+        if not shape or isinstance(given, str) or len(entries) != shape[-1] or len(set(entries)) < len(entries):
+            raise ValueError(
+                f"names[{site!r}] must name each of the {shape[-1] if shape else 0} entries along the last axis of "
+                f"that site once, got {len(entries)} names, {len(set(entries))} of them different."
+            )
+        found[site] = entries
+    return found
+
+
+def _scalar_names(site: str, shape: tuple[int, ...], names: list[str] | None = None) -> list[str]:
     if not shape:
         return [site]
-    return [f"{site}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]
+    last = [str(index) for index in range(shape[-1])] if names is None else names
+    before = np.ndindex(*shape[:-1])
+    return [f"{site}[{','.join([*map(str, index), entry])}]" for index in before for entry in last]

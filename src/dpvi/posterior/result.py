@@ -27,6 +27,7 @@ from dpvi.posterior.metric import metric_posterior
 from dpvi.posterior.na_dpvi import noise_aware
 from dpvi.posterior.posterior import Posterior, check_options
 from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_posterior
+from dpvi.posterior.settled import note_if_unsettled, units
 from dpvi.posterior.stationary import stationary_noise
 from dpvi.privacy.planning import checked_guarantee
 
@@ -38,6 +39,7 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "score": score_posterior,
     "metric": metric_posterior,
 }
+_OF_ITERATES = ("last", "average", "stationary")  # right where the run had settled
 # what a method reads of a result besides trace and family
 _OF_THE_RUN = {
     "na_dpvi": ("plan", "estimator"),
@@ -79,6 +81,10 @@ class Result:
     scores: ScoreModel | None = None  # of the run, so that its compiled programs serve again; not stored
     signature: bytes | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without compiled programs, which are made again. The model's own functions must be ones that pickle finds."""
+        return {**self.__dict__, "scores": None}
+
     @property
     def guarantee(self) -> Guarantee:
         """What holds for this run: the statement of its plan, whose ε was computed again, in its circumstances."""
@@ -113,7 +119,8 @@ class Result:
         :class:`~dpvi.posterior.guided.GuidePosterior`.
         """
         if isinstance(self.family, GuideFamily):
-            return guided_posterior(self.trace, self.family, self.guarantee, method or "average", options)
+            facts = {"sampling_rate": self.plan.sampling_rate}
+            return guided_posterior(self.trace, self.family, self.guarantee, method or "average", options, **facts)
         if method is None:
             return self._default_posterior(options)
         if method not in METHODS:
@@ -123,13 +130,23 @@ class Result:
                 f"posterior({method!r}) reads iterates, and this run has none: all of its steps measured. Use "
                 "posterior(), or make a plan with schedule=dpvi.Schedule(move_share=1)."
             )
+        if method in ("score", "metric") and (self.model or options.get("model")) is None:
+            raise ValueError(
+                f"posterior({method!r}) explains by the model what was measured, and a file does not hold the model; "
+                "load the result with its model: Result.load(path, model=model).posterior()."
+            )
         context = {name: getattr(self, name) for name in _OF_THE_RUN.get(method, ()) if name not in options}
         check_options(method, METHODS[method], self.trace, self.family, **context, **options)
         if method == "metric":
             distribution = _finite(lambda: metric_posterior(self.trace, self.family, **context, **options))
         else:
             distribution = METHODS[method](self.trace, self.family, **context, **options)
-        return Posterior(distribution, self._bijections(), method, self.guarantee)
+        found = Posterior(distribution, self._bijections(), method, self.guarantee)
+        if method in _OF_ITERATES:
+            inverse_fisher, widths = units(self.trace, self.family)
+            facts = self.plan.sampling_rate, self.estimator["name"]
+            found.notes = tuple(filter(None, [note_if_unsettled(self.trace, inverse_fisher, widths, *facts)]))
+        return found
 
     def _default_posterior(self, options: dict[str, Any]) -> Posterior:
         if self.trace.measurements is not None:
@@ -176,7 +193,18 @@ class Result:
 
     @classmethod
     def load(cls, path: str | Path, model: Any = None, guide: Any = None, *, verify_key: Any = None) -> Result:
-        """Read a result back. Needs neither the records nor, for parameters with ordinary supports, the model.
+        """Read a result back. Needs no records; what one computes from it may need the model.
+
+        ===========================================  =======================================================
+        to do                                        needs
+        ===========================================  =======================================================
+        read guarantee and trace, save, sign         the file
+        ``posterior()`` of a plan without steps,     ``model``: the method explains answers by it
+        or of one whose steps measured
+        ``posterior()`` of any other run             the file; ``model`` where the support of a parameter
+                                                     depends on another one
+        anything with a guide                        ``model`` and ``guide``
+        ===========================================  =======================================================
 
         A file is not believed: ε is computed again from its plan, every sentence of the guarantee from its facts, and
         a file that was changed since it was saved is refused. Whoever changes a file on purpose can make it consistent
@@ -187,8 +215,8 @@ class Result:
         path
             A file written by :meth:`save`.
         model
-            The NumPyro function (or dpvi model) the result was fitted with. Needed only where a parameter's support
-            depends on another parameter, and for a run with a guide.
+            The NumPyro function (or dpvi model) the result was fitted with. The file does not hold it: a model is a
+            program.
         guide
             The guide of such a run: a guide is a program and not in the file.
         verify_key

@@ -11,12 +11,12 @@ from dpvi.core.trace import Trace
 from dpvi.families.base import Family
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.last import gaussian_of
-from dpvi.posterior.tail import settled_tail
+from dpvi.posterior.tail import converged_tail
 
 
 def stationary_noise(trace: Trace, family: Family, slope_threshold: float = 0.05) -> Gaussian:
     """q at the averaged parameters, its location's variance increased by the tail's."""
-    tail = settled_tail(trace, slope_threshold)
+    tail = converged_tail(trace, slope_threshold)
     mean = tail.mean.astype(trace.final.dtype)
     dimension = gaussian_of(family, mean).mean.shape[0]
     return gaussian_of(family, mean, tail.variance[:dimension])

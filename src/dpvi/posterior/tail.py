@@ -4,17 +4,19 @@ A tail is a run of whole blocks up to the last step. A line is fitted to the ite
 with time running over [0, 1]; its slope is the drift over the tail in the parameter's own units. The longest tail
 whose drift is below a threshold in absolute value counts as converged. Everything comes from block sums, so thinning
 of rows changes nothing, and every step takes part, or, of networks, one in several.
+
+A tail that passes says which iterates may be averaged, and not that the run has arrived: under a falling learning rate
+iterates stand still anywhere. :mod:`dpvi.posterior.settled` looks for that.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 from dpvi.core.trace import BlockSums, Trace
-from dpvi.core.validation import ConvergenceWarning, positive
+from dpvi.core.validation import positive
 
 
 class Tail(NamedTuple):
@@ -59,20 +61,6 @@ def converged_tail(
     mean, variance = (np.array([tail[i] for tail in tails])[chosen, columns] for i in (0, 1))
     counts = np.array([tail[3] for tail in tails])
     return Tail(mean, variance, counts[chosen] / counts[0], converged)
-
-
-def settled_tail(trace: Trace, slope_threshold: float) -> Tail:
-    """:func:`converged_tail`, with a warning where some parameter had not settled when the run ended."""
-    tail = converged_tail(trace, slope_threshold)
-    drifting = int(np.sum(~tail.converged))
-    if drifting:
-        warnings.warn(
-            f"{drifting} of {len(tail.converged)} variational parameters were still drifting when the run ended, and "
-            "only the last part of it was used for them. Take more steps or a larger learning rate.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-    return tail
 
 
 def _tail_statistics(blocks: BlockSums, start: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
