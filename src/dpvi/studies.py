@@ -320,7 +320,7 @@ def _spent_together(plans: Sequence[Plan], seeds: Sequence[int] | None) -> Toget
     all_secret = len({kind_of_seed(seed) for seed in seeds or ()}) < 2
     if not all_secret or not all(plan.private for plan in plans):
         return Together(len(plans), all_private=False)
-    if len({(plan.adjacency, plan.unit) for plan in plans}) > 1:
+    if len({(plan.adjacency, plan.unit, plan.rows_per_unit) for plan in plans}) > 1:
         return Together(len(plans), all_private=True)
     joint = joint_guarantee(plans, [plan.guarantee for plan in plans])
     return Together(len(plans), True, joint.epsilon, joint.delta)
