@@ -140,7 +140,8 @@ class Ledger:
     def epsilon_left(self) -> float:
         """ε at the ledger's δ of the largest plan without steps that is not refused now; 0 where nothing is left.
 
-        It follows from plans alone, so it may be published.
+        It follows from plans alone while nothing is released by name, so it may be published. What the file says besides
+        is for the custodian: that a run stopped half-way can depend on a record.
         """
         used, limit = self._books().used(RESERVED, SPENT), self.terms.limit
         left = _BELOW * (limit.signal_squared - used.signal_squared)

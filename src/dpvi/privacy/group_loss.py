@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import bdtrc, gammaln, xlog1py, xlogy
 
 _LEFT_OUT = 1e-25  # rows drawn at once so rarely count as an infinite loss, like outputs that are cut off
 _NEAR = 30.0  # beyond which exp(x) - 1 is exp(x)
@@ -55,10 +55,11 @@ def drawn_rows(sampling_rate: float, rows: int) -> DrawnRows:
     [0.81, 0.18, 0.01]
     """
     numbers = np.arange(rows + 1)
-    log_weights = binom.logpmf(numbers, rows, sampling_rate)
-    kept = np.isfinite(log_weights) & (binom.sf(numbers - 1, rows, sampling_rate) > _LEFT_OUT)
-    most = int(numbers[kept][-1])
-    return DrawnRows(numbers[kept], log_weights[kept], float(binom.sf(most, rows, sampling_rate)))
+    ways = gammaln(rows + 1) - gammaln(numbers + 1) - gammaln(rows - numbers + 1)
+    log_weights = ways + xlogy(numbers, sampling_rate) + xlog1py(rows - numbers, -sampling_rate)
+    more = bdtrc(numbers, rows, sampling_rate)  # the probability of more rows than so many
+    kept = np.isfinite(log_weights) & (np.append(1.0, more[:-1]) > _LEFT_OUT)
+    return DrawnRows(numbers[kept], log_weights[kept], float(more[kept][-1]))
 
 
 def check_direction(direction: str) -> None:
