@@ -50,13 +50,17 @@ def unit_of(plan: Plan) -> str:
     return "one unit" if plan.rows_per_unit > 1 and plan.unit == RECORD else plan.unit
 
 
+def rows_sentences(rows_per_unit: int) -> list[str]:
+    """Who vouches for the number of rows of a unit, where it may have several."""
+    return [_ROWS_EACH.format(rows=rows_per_unit)] if rows_per_unit > 1 else []
+
+
 def assumptions_of(plan: Plan) -> tuple[str, ...]:
     """The sentences of a private plan."""
     measures = plan.measuring is not None
     sentences = [_ALL_RECORDS, _PUBLIC_MEASURING, _EXACT] if measures else [_POISSON, _PUBLIC_SETTINGS, _EXACT]
-    if plan.rows_per_unit > 1:
-        sentences.append(_ROWS_EACH.format(rows=plan.rows_per_unit))
-    elif plan.unit != RECORD:
+    sentences += rows_sentences(plan.rows_per_unit)
+    if plan.rows_per_unit == 1 and plan.unit != RECORD:
         sentences.append(_ONE_ROW_EACH.format(unit=plan.unit))
     if plan.num_records is not None:
         sentences.append(_PUBLIC_SIZE.format(unit=unit_of(plan)))

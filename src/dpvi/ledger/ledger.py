@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpvi.core import validation
-from dpvi.core.assumptions import RECORD
+from dpvi.core.assumptions import RECORD, rows_sentences
 from dpvi.core.guarantee import Guarantee, kind_of_seed
 from dpvi.core.plan import Plan
 from dpvi.core.validation import PrivacyWarning
@@ -35,6 +35,7 @@ from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.gaussian import gaussian_epsilon
 
 _FILTER = "a Gaussian privacy filter over all runs of a ledger"
+_EACH = "Every run keeps what its own guarantee assumes, and was chosen from what was released before and nothing else."
 _WHOLE = "What was released of the same records without this ledger is no part of the statement and comes on top."
 _BELOW = 1 - 1e-9  # so that a plan with what is left still fits after rounding
 
@@ -140,8 +141,8 @@ class Ledger:
     def epsilon_left(self) -> float:
         """ε at the ledger's δ of the largest plan without steps that is not refused now; 0 where nothing is left.
 
-        It follows from plans alone while nothing is released by name, so it may be published. What the file says besides
-        is for the custodian: that a run stopped half-way can depend on a record.
+        It follows from plans alone while nothing is given back by name, so it may be published. What the file says
+        besides is for the custodian: that a run stopped half-way can depend on a record.
         """
         used, limit = self._books().used(RESERVED, SPENT), self.terms.limit
         left = _BELOW * (limit.signal_squared - used.signal_squared)
@@ -158,7 +159,7 @@ class Ledger:
             adjacency=terms.adjacency,
             unit=terms.unit,
             accountant=_FILTER,
-            assumptions=(_WHOLE,),
+            assumptions=(_EACH, _WHOLE, *rows_sentences(terms.rows_per_unit)),
             fixed_size=fixed,
             rows_per_unit=terms.rows_per_unit,
         )
