@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit
     from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
+    from dpvi.ledger import Ledger, LedgerError
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
@@ -52,6 +53,8 @@ __all__ = [
     "GaussianRelease",
     "Guarantee",
     "Guided",
+    "Ledger",
+    "LedgerError",
     "Levels",
     "LostProcessError",
     "LowRank",
@@ -101,6 +104,7 @@ _PACKAGES = (
     "evaluate",
     "families",
     "gradients",
+    "ledger",
     "models",
     "posterior",
     "privacy",
@@ -125,6 +129,7 @@ _HOMES = {
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
+    "dpvi.ledger": ("Ledger", "LedgerError"),
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),

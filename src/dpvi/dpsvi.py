@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ from dpvi.core.validation import PrivacyWarning
 from dpvi.data.records import as_records, filled_up, structure_of
 from dpvi.data.sampling import whole_tiles
 from dpvi.data.sharding import Records
-from dpvi.fitting import make_result, start
+from dpvi.fitting import charged, make_result, refuse_uncovered, start
+from dpvi.ledger import Ledger
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.guides import GuidedModel
 from dpvi.posterior.result import Result
@@ -104,6 +106,8 @@ class DPSVI:
         NumPyro has one, ``Trace_ELBO(num_particles=K)`` at the draw; K draws per step. None is the former with one.
     plan
         From :func:`dpvi.plan`. It alone decides sampling rate, steps, clip norm and noise.
+    ledger
+        A :class:`dpvi.Ledger` that the run is charged to: reserved before the first step, spent after the last one.
     static_kwargs
         Settings handed to model and guide with every call.
 
@@ -134,9 +138,11 @@ class DPSVI:
         loss: Any = None,
         *,
         plan: Plan,
+        ledger: Ledger | None = None,
         **static_kwargs: Any,
     ) -> None:
-        self.plan = plan
+        self.plan, self._ledger = plan, ledger
+        self._charging = ExitStack()
         self._model = partial(model, **static_kwargs) if static_kwargs else model
         self._guide = partial(guide, **static_kwargs) if static_kwargs else guide
         self._optimizer = as_optax(optim)
@@ -176,6 +182,7 @@ class DPSVI:
                 PrivacyWarning,
                 stacklevel=2,
             )
+        refuse_uncovered(self._ledger, [self.plan], [seed])
         data, model, guide = bound(self._model, self._guide, args, kwargs)
         data = jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, np.memmap) else leaf, data)
         if several():
@@ -226,11 +233,15 @@ class DPSVI:
             raise ValueError(
                 "update must be given all records, in the same arrays as init; it draws its batches from them itself."
             )
+        if not self._begun:
+            self._charging = charged(self._ledger, [self.plan], [ready.seed])
         self._begun, self._next_step = True, state.step + 1
         rows = jax.tree.map(lambda leaf: filled_up(leaf, whole_tiles(num_records)), records)
         records = ready.records._replace(rows=rows)
         before = State(state.xi, state.optimizer_state, state.clip_norm)
         after = run_within_memory(_BY_FIT, self._compiled(), records, before, state.step)
+        if state.step + 1 == self.plan.num_steps:
+            self._charging.close()
         return DPSVIState(after.xi, after.optimizer, state.step + 1, after.clip_norm)
 
     def run(
@@ -251,7 +262,8 @@ class DPSVI:
         self._begun, self._next_step = True, self.plan.num_steps
         begin = State(first.xi, first.optimizer_state, first.clip_norm)
         run = Run(ready.algorithm)
-        with make_bar(self.plan, progress_bar, secret=kind_of_seed(ready.seed) != "guessable") as bar:
+        secret, charging = kind_of_seed(ready.seed) != "guessable", charged(self._ledger, [self.plan], [ready.seed])
+        with charging, make_bar(self.plan, progress_bar, secret=secret) as bar:
             trace = run_within_memory(_BY_FIT, run, ready.records, ready.streams, begin, progress=bar)[0]
         structure = structure_of(ready.records.rows)
         result = make_result(ready.algorithm, trace, structure, ready.seed, captured=ready.captured)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from dpvi.data.sources.base import RowSource
 from dpvi.families import Family, MeanField
 from dpvi.gradients import Aligned, Estimator
 from dpvi.gradients.base import describe
+from dpvi.ledger import Ledger
 from dpvi.measuring import Answers, Contributions, measure, measured_trace
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, streams
@@ -62,6 +64,7 @@ def fit(
     microbatch_size: int | None = None,
     devices: Sequence[Any] | None = None,
     seed: int | None = None,
+    ledger: Ledger | None = None,
     progress: bool = True,
 ) -> Result:
     """Fit a variational posterior under the privacy guarantee of ``plan``.
@@ -119,6 +122,9 @@ def fit(
         below 2^128 the run is NOT PRIVATE, and all it gives says so: such numbers can be found by trying. One from
         ``secrets.randbits(256)`` must be kept secret, as the guarantee says. Two runs with one seed add the same noise,
         which their difference does not have: a seed must never be used twice on real records.
+    ledger
+        A :class:`dpvi.Ledger` that the run is charged to. What it does not hold is refused before anything is computed
+        from a record. A run that is killed stays reserved there.
     progress
         Show a bar with steps and ε. It shows nothing that saw records.
 
@@ -132,6 +138,7 @@ def fit(
     sizes and un-noised quantities are in no part of it.
     """
     refuse_start(plan, initial_location)
+    refuse_uncovered(ledger, [plan], [seed])
     algorithm, placed, key, scores, captured = prepare(
         model,
         data,
@@ -148,14 +155,14 @@ def fit(
     )
     if plan.measuring is not None:
         assert scores is not None
-        with losses_explained():
+        with losses_explained(), charged(ledger, [plan], [seed]):
             with ready_together():
                 contributions = tried_contributions(scores)
             with progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable") as bar:
                 trace = fit_measuring(algorithm, contributions, scores, placed, key, bar)
         return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
     run_streams = streams(key)
-    with losses_explained(), reading(algorithm.feed):
+    with losses_explained(), charged(ledger, [plan], [seed]), reading(algorithm.feed):
         with ready_together():
             location = start(algorithm, initial_location)
         state = algorithm.initial(jnp.asarray(from_first(location)))
@@ -210,6 +217,24 @@ def refuse_start(plan: Any, initial_location: Any) -> None:
     """Refuse a starting point that no run of ``plan`` would read."""
     if getattr(plan, "measuring", None) is not None and initial_location is not None:
         raise ValueError("A run that measures starts at the centre of the prior; leave initial_location out.")
+
+
+def refuse_uncovered(ledger: Ledger | None, plans: Sequence[Plan], seeds: Sequence[int | None]) -> None:
+    """Refuse, before the work of a run's checks, what its ledger does not hold."""
+    with ready_together():
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise TypeError(f"ledger must be a dpvi.Ledger(path), got {type(ledger).__name__}.")
+        if ledger is not None and jax.process_index() == 0:
+            ledger.check(plans, seeds)
+
+
+def charged(ledger: Ledger | None, plans: Sequence[Plan], seeds: Sequence[int | None]) -> ExitStack:
+    """What is run inside is charged to the ledger, once for all processes: the first one keeps it."""
+    charging = ExitStack()
+    with ready_together():
+        if ledger is not None and jax.process_index() == 0:
+            charging.enter_context(ledger.charging(plans, seeds))
+    return charging
 
 
 def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -> np.ndarray | None:

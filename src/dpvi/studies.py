@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,18 @@ from dpvi.core.trace import Trace
 from dpvi.core.untold import run_within_memory
 from dpvi.data.sharding import Records
 from dpvi.families import Family, MeanField
-from dpvi.fitting import fit_measuring, histograms_of, make_result, refuse_start, start, tried_contributions
+from dpvi.fitting import (
+    charged,
+    fit_measuring,
+    histograms_of,
+    make_result,
+    refuse_start,
+    refuse_uncovered,
+    start,
+    tried_contributions,
+)
 from dpvi.gradients import Aligned, Estimator
+from dpvi.ledger import Ledger
 from dpvi.measuring import Contributions
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.base import Model
@@ -58,6 +69,7 @@ def fit_many(
     group_size: int | None = None,
     directory: str | Path | None = None,
     devices: Sequence[Any] | None = None,
+    ledger: Ledger | None = None,
     progress: bool = True,
 ) -> list[Result]:
     """Fit many data sets of equal size, or one data set many times, side by side, for repeated studies.
@@ -86,6 +98,9 @@ def fit_many(
         model, …) is refused. See docs/how-to/repeated-studies.md.
     devices
         Devices to spread the fits over, such as ``jax.devices()``; by default all run on the default one.
+    ledger
+        A :class:`dpvi.Ledger` that all fits are charged to, as one entry; only with ``same_data``, because a ledger is
+        of one data set. A call that goes on with a folder is charged again.
     progress
         Show one bar with the steps of all groups, of each plan.
 
@@ -111,33 +126,38 @@ def fit_many(
     for one in plans:
         refuse_start(one, initial_location)
     together = _spent_together(plans, fits.seeds) if same_data else None
+    _check_ledger(ledger, same_data)
+    refuse_uncovered(ledger, plans, fits.seeds or ())
     results: dict[int, Result] = {}
-    for number, (one, members) in enumerate(_by_plan(plans).items()):
-        chosen = fits.chosen(members)
-        ready = prepare(
-            model,
-            chosen.records_of(0),
-            one,
-            guide=guide,
-            family=family,
-            estimator=estimator,
-            optimizer=optimizer,
-            covariate_law=covariate_law,
-            origin=data,
-        )
-        size = _checked_size(group_size, len(members), directory is not None)
-        if one.measuring is None:
-            study = _study(ready, size, devices, chosen, initial_location, covariate_law, together)
-        else:
-            assert ready.scores is not None
-            programs = tried_contributions(ready.scores)
-            study = _Measured(ready, programs, 1, None, chosen, None, None, covariate_law, together)
-        folder = None
-        if directory is not None:
-            path = Path(directory)
-            key = study_key(path)
-            folder = study.folder(path if isinstance(plan, Plan) else path / f"plan-{number}", size, key)
-        results |= dict(zip(members, study.all_results(size, folder, progress), strict=True))
+    with ExitStack() as charging:
+        for number, (one, members) in enumerate(_by_plan(plans).items()):
+            chosen = fits.chosen(members)
+            ready = prepare(
+                model,
+                chosen.records_of(0),
+                one,
+                guide=guide,
+                family=family,
+                estimator=estimator,
+                optimizer=optimizer,
+                covariate_law=covariate_law,
+                origin=data,
+            )
+            if number == 0:  # once the first of them may begin
+                charging.enter_context(charged(ledger, plans, fits.seeds or ()))
+            size = _checked_size(group_size, len(members), directory is not None)
+            if one.measuring is None:
+                study = _study(ready, size, devices, chosen, initial_location, covariate_law, together)
+            else:
+                assert ready.scores is not None
+                programs = tried_contributions(ready.scores)
+                study = _Measured(ready, programs, 1, None, chosen, None, None, covariate_law, together)
+            folder = None
+            if directory is not None:
+                path = Path(directory)
+                key = study_key(path)
+                folder = study.folder(path if isinstance(plan, Plan) else path / f"plan-{number}", size, key)
+            results |= dict(zip(members, study.all_results(size, folder, progress), strict=True))
     return [results[index] for index in range(len(plans))]
 
 
@@ -320,10 +340,18 @@ def _spent_together(plans: Sequence[Plan], seeds: Sequence[int] | None) -> Toget
     all_secret = len({kind_of_seed(seed) for seed in seeds or ()}) < 2
     if not all_secret or not all(plan.private for plan in plans):
         return Together(len(plans), all_private=False)
-    if len({(plan.adjacency, plan.unit) for plan in plans}) > 1:
+    if len({(plan.adjacency, plan.unit, plan.rows_per_unit) for plan in plans}) > 1:
         return Together(len(plans), all_private=True)
     joint = joint_guarantee(plans, [plan.guarantee for plan in plans])
     return Together(len(plans), True, joint.epsilon, joint.delta)
+
+
+def _check_ledger(ledger: Ledger | None, same_data: bool) -> None:
+    if ledger is not None and not same_data:
+        raise ValueError(
+            "A ledger is of one data set, and these are several. Pass same_data=True for fits of one data set, or call "
+            "dpvi.fit(..., ledger=) with the ledger of each."
+        )
 
 
 def _any_guessable(seeds: Sequence[int] | None) -> bool:

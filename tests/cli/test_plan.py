@@ -43,6 +43,17 @@ def test_other_kinds_of_clipping_cost_the_same_and_are_verified(arguments, words
     assert made.split(",")[0] == plain.split(",")[0] == verified.split(",")[0]
 
 
+def test_units_of_several_rows_are_named_and_stored(capsys, tmp_path):
+    path = tmp_path / "plan.json"
+    several = ["--unit", "one patient", "--rows-per-unit", "3"]
+    assert main(["plan", "--epsilon", "1", "--delta", "1e-6", *several, "--output", str(path)]) == 0
+    assert "adding or removing one patient with at most 3 rows changes" in capsys.readouterr().out
+    assert Plan.load(path).rows_per_unit == 3
+    assert main(["plan", "--verify", str(path)]) == 0
+    assert main(["plan", "--epsilon", "1", *SETTINGS, *several, "--compare"]) == 2
+    assert "units of one row" in capsys.readouterr().err
+
+
 def test_compare_prints_every_accountant(capsys):
     assert main(["plan", "--epsilon", "1", *SETTINGS, "--compare"]) == 0
     output = capsys.readouterr().out

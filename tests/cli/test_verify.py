@@ -39,6 +39,19 @@ def test_it_prints_what_holds(saved, capsys):
     assert "there is no signature" in shown
 
 
+def test_units_of_several_rows_are_verified_as_such(saved, capsys, tmp_path):
+    settings = {"sampling_rate": 0.5, "num_steps": 4, "clip_norm": 1.0, "unit": "one patient", "rows_per_unit": 3}
+    result = dataclasses.replace(saved[0], plan=dpvi.plan(epsilon=1.0, delta=1e-5, **settings))
+    result.save(tmp_path / "units.npz")
+    assert main(["verify", str(tmp_path / "units.npz")]) == 0
+    assert "adding or removing one patient with at most 3 rows changes" in capsys.readouterr().out
+    # a plan that claims the same for more rows does not load
+    more = tuple(dataclasses.replace(each, rows_per_unit=4) for each in result.plan.releases)
+    dataclasses.replace(result, plan=dataclasses.replace(result.plan, releases=more)).save(tmp_path / "more.npz")
+    assert main(["verify", str(tmp_path / "more.npz")]) == 2
+    assert "its releases spend" in capsys.readouterr().err
+
+
 def test_a_signature(saved, capsys, tmp_path):
     ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
     serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")

@@ -57,6 +57,12 @@ def make_result(
     )
 
 
+def units_of_two_rows(plan):
+    return dataclasses.replace(
+        plan, releases=tuple(dataclasses.replace(each, rows_per_unit=2) for each in plan.releases)
+    )
+
+
 CURVATURE = CurvatureSums(
     *(np.random.default_rng(2).normal(size=(3, *shape)) for shape in ((), (4,), (4,), (4,), (4, 4), (4, 4)))
 )
@@ -70,6 +76,7 @@ EXAMPLES = {
     "double precision": make_result(dtype=np.float64),
     "thinned": make_result(curvature=CURVATURE, thinning=3),
     "driven": make_result(segments=SEGMENTS),
+    "units of two rows": make_result(plan=units_of_two_rows(private_plan(40))),
     "declared size": make_result(plan=dataclasses.replace(private_plan(40), num_records=17)),
 }
 

@@ -178,6 +178,11 @@ def _check(plan: Any, mode: Any, background: Any, confidence: Any) -> str:
             "a quantile. Audit the same plan without clipping=."
         )
     mode = ("step" if plan.measuring is None else "measuring") if mode is None else mode
+    if plan.rows_per_unit > 1:
+        raise ValueError(
+            "An audit puts in one row and takes it out, and this plan protects units of several. Audit a plan of the "
+            "same noise_multiplier with rows_per_unit=1: it runs the same mechanism."
+        )
     for name, value, known in (("mode", mode, MODES), ("background", background, BACKGROUNDS)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}.")

@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from dpvi.cli import audit, demo, plan, schema, verify
+from dpvi.cli import audit, demo, ledger, plan, schema, verify
 from dpvi.core.validation import CompilerError
 
-COMMANDS = (plan, audit, schema, verify, demo)
+COMMANDS = (plan, ledger, audit, schema, verify, demo)
 
 _FAILURE = 2
 
@@ -22,9 +22,9 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
         prog="dpvi",
-        description="Bayesian inference under differential privacy: turn a budget into a plan, audit the mechanism, "
-        "declare the schema of a table, check what a saved result promises, or see a private fit of simulated records. "
-        "Models and records are fitted from Python, with dpvi.fit.",
+        description="Bayesian inference under differential privacy: turn a budget into a plan, keep the ledger of a "
+        "data set, audit the mechanism, declare the schema of a table, check what a saved result promises, or see a "
+        "private fit of simulated records. Models and records are fitted from Python, with dpvi.fit.",
     )
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="command", required=True)
     for command in COMMANDS:

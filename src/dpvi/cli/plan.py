@@ -40,6 +40,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--target-quantile", type=float, help="let the clip norm follow this quantile of the norms")
     parser.add_argument("--expected-batch", type=float, help="records per step, as far as public, to follow a quantile")
     parser.add_argument("--adjacency", default="add_remove", help="add_remove (default) or substitute")
+    parser.add_argument("--unit", default="one record", help="who is protected, such as 'one patient'")
+    parser.add_argument("--rows-per-unit", type=int, default=1, help="the most rows that one unit has in the data")
     parser.add_argument("--compare", action="store_true", help="also print what other accountants would say")
     parser.add_argument("--output", metavar="FILE", help="write the plan to this file as JSON")
     parser.add_argument("--verify", metavar="FILE", help="recompute the cost of a stored plan and check its claim")
@@ -84,6 +86,8 @@ def _make(options: argparse.Namespace) -> Plan:
             adjacency=options.adjacency,
             num_records=options.num_records,
             clipping=clipping,
+            unit=options.unit,
+            rows_per_unit=options.rows_per_unit,
             **{name: getattr(options, name) for name in _REQUIRED},
         )
     for warning in caught:
@@ -151,6 +155,8 @@ def _comparison(plan: Plan) -> list[str]:
         raise ValueError(
             "This plan spends epsilon = 0 at its delta, so there is nothing to compare; leave --compare out."
         )
+    if plan.rows_per_unit > 1:
+        raise ValueError("Accountants are compared for units of one row; leave --compare or --rows-per-unit out.")
     setting = (plan.delta, plan.sampling_rate, plan.num_steps, plan.adjacency)
     claimed, needed = compare(plan.noise_multiplier, *setting), compare_noise(plan.epsilon, *setting)
     rows = [("accountant", "kind", "epsilon for this noise", f"noise for epsilon {plan.epsilon:.4g}", "note")]

@@ -19,6 +19,7 @@ _NEIGHBOURS = {
     ("substitute", False): "replacing {unit} by another",
     ("substitute", True): "replacing {unit} by another",
 }
+_BLANKED_ROWS = "blanking {unit} (putting empty records, which contribute nothing, in place of its rows)"
 _NO_NOISE = "no noise was planned, so nothing computed from this run protects the records."
 _FOUND_BY_TRYING = (
     "sampling and noise came from a seed below 2^128, which can be found by trying, and whoever has it can remove the "
@@ -152,6 +153,8 @@ class Guarantee:
         Why nothing is promised although noise was planned; empty where there is no such reason.
     planned
         With a weakness, the statement that would hold without it.
+    rows_per_unit
+        The most rows of the data that one unit has; they are added, removed or replaced together.
     """
 
     epsilon: float
@@ -163,6 +166,7 @@ class Guarantee:
     fixed_size: bool = False
     weakness: str = ""
     planned: Guarantee | None = None
+    rows_per_unit: int = 1
 
     @property
     def private(self) -> bool:
@@ -188,6 +192,15 @@ class Guarantee:
         """``"NOT PRIVATE: …"`` where nothing is promised, else empty: for whatever prints less than the statement."""
         return "" if self.private else f"NOT PRIVATE: {self.weakness or _NO_NOISE}"
 
+    @property
+    def change(self) -> str:
+        """What one neighbour differs from the other by, as a phrase."""
+        phrase, unit = _NEIGHBOURS[self.adjacency, self.fixed_size], self.unit
+        if self.rows_per_unit > 1:
+            unit = f"{unit} with at most {self.rows_per_unit} rows"
+            phrase = _BLANKED_ROWS if "blanking" in phrase else phrase
+        return phrase.format(unit=unit)
+
     def __str__(self) -> str:
         if self.planned is not None:
             return f"{self.warning} Without this weakness it would be {self.planned}"
@@ -196,9 +209,8 @@ class Guarantee:
         else:
             # Beyond this the number itself tells nobody anything, and soon it overflows.
             factor = f" = {math.exp(self.epsilon):.4g}" if self.epsilon <= 20 else ""
-            change = _NEIGHBOURS[self.adjacency, self.fixed_size].format(unit=self.unit)
             text = (
-                f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {change} changes the "
+                f"(ε = {self.epsilon:.6g}, δ = {self.delta:.3g})-differential privacy: {self.change} changes the "
                 f"probability of any outcome by a factor of at most exp({self.epsilon:.6g}){factor}, "
                 f"up to a further probability of {self.delta:.3g}. Computed by {self.accountant}."
             )

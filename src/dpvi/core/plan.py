@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpvi.core import validation
-from dpvi.core.assumptions import RECORD, assumptions_of
+from dpvi.core.assumptions import RECORD, assumptions_of, unit_of
 from dpvi.core.clipping import Clipping, QuantileClipping, clipping_from_dict, clipping_to_dict
 from dpvi.core.columns import Column, checked_columns, columns_from_list, columns_to_list, counted
 from dpvi.core.guarantee import Guarantee
@@ -33,8 +33,9 @@ class GaussianRelease:
     """``count`` releases of a Poisson-sampled sum whose summands have norm at most ``clip_norm``.
 
     Each adds N(0, (noise_multiplier * clip_norm)^2) to every coordinate, unless the plan's ``clipping`` says otherwise,
-    which costs the same. Under add/remove the L2 sensitivity of the
-    sum is ``clip_norm``, under substitution twice that; ``noise_multiplier`` is relative to ``clip_norm`` in both.
+    which costs the same. One unit has at most ``rows_per_unit`` of the summands. Under add/remove the L2 sensitivity of
+    the sum is ``rows_per_unit * clip_norm``, under substitution twice that; ``noise_multiplier`` is relative to
+    ``clip_norm`` in all cases.
     """
 
     name: str
@@ -42,6 +43,7 @@ class GaussianRelease:
     count: int
     noise_multiplier: float
     clip_norm: float
+    rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
         validation.keep(
@@ -50,6 +52,7 @@ class GaussianRelease:
             count=validation.num_steps(self.count),
             noise_multiplier=validation.number("noise_multiplier", self.noise_multiplier),
             clip_norm=validation.number("clip_norm", self.clip_norm),
+            rows_per_unit=validation.whole_number("rows_per_unit", self.rows_per_unit),
         )
 
     @property
@@ -89,6 +92,12 @@ class Plan:
         names = [getattr(release, "name", release) for release in self.releases]
         if names.count(GRADIENTS) != 1 or len(set(names)) != len(names):
             raise ValueError(f"A plan needs exactly one release named {GRADIENTS!r} and distinct names, got {names}.")
+        if len({release.rows_per_unit for release in self.releases}) > 1:
+            rows = {release.name: release.rows_per_unit for release in self.releases}
+            raise ValueError(
+                f"All releases of a plan protect the same units, but rows_per_unit differs: {rows}. Give "
+                "dpvi.plan(rows_per_unit=...) the most rows that a unit has."
+            )
         for release in self.releases:
             if self.private:
                 validation.clip_norm(release.clip_norm)
@@ -202,6 +211,11 @@ class Plan:
         return self.gradients.noise_multiplier
 
     @property
+    def rows_per_unit(self) -> int:
+        """The most rows that one unit, whom the plan protects as a whole, has in the data."""
+        return self.gradients.rows_per_unit
+
+    @property
     def noise_scale(self) -> float:
         """Standard deviation of the noise on each coordinate of a step, σC; only where all steps have one."""
         if self.clipping is not None:
@@ -219,18 +233,23 @@ class Plan:
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
-            unit=self.unit,
+            unit=unit_of(self),
             accountant=self.accountant,
             assumptions=assumptions_of(self) if self.private else (),
             fixed_size=self.num_records is not None,
+            rows_per_unit=self.rows_per_unit,
         )
 
     def to_dict(self) -> dict[str, Any]:
         content = asdict(self)
         content["covariates"] = None if self.covariates is None else columns_to_list(self.covariates)
         content["clipping"] = None if self.clipping is None else clipping_to_dict(self.clipping)
+        # so that versions that do not know these read all other plans, and refuse the ones they would get wrong
         if self.measuring is None:
-            del content["measuring"]  # so that versions that do not know it read all other plans
+            del content["measuring"]
+        if self.rows_per_unit == 1:
+            for release in content["releases"]:
+                del release["rows_per_unit"]
         content["format_version"] = FORMAT_VERSION
         return _map_numbers(content, lambda x: "inf" if x == math.inf else x)
 

@@ -100,7 +100,9 @@ def delta(
     return plan_delta([release], epsilon, adjacency)
 
 
-def single_release(noise_multiplier: float, sampling_rate: float, num_steps: int) -> GaussianRelease:
+def single_release(
+    noise_multiplier: float, sampling_rate: float, num_steps: int, rows_per_unit: int = 1
+) -> GaussianRelease:
     """A gradients release at clip norm 1 with checked settings: accounting does not depend on the clip norm."""
     return GaussianRelease(
         name=GRADIENTS,
@@ -108,6 +110,7 @@ def single_release(noise_multiplier: float, sampling_rate: float, num_steps: int
         count=validation.num_steps(num_steps),
         noise_multiplier=validation.noise_multiplier(noise_multiplier),
         clip_norm=1.0,
+        rows_per_unit=rows_per_unit,
     )
 
 
@@ -238,7 +241,7 @@ def _compose_direction(
     """Composition in one direction, or None where the grid would not fit in memory."""
     total, points = None, 0
     for release in releases:
-        loss = privacy_loss.discretise(release.noise_multiplier, release.sampling_rate, direction, interval)
+        loss = privacy_loss.discretise(*_setting(release, direction), interval, release.rows_per_unit)
         step = pld_pmf.DensePLDPmf(interval, loss.lowest, loss.masses, loss.infinity_mass, True)
         composed = _self_compose(step, loss.masses, release.count)
         if composed is None or points + composed.size > _MOST_POINTS:
@@ -286,7 +289,8 @@ def _merge(releases: Sequence[GaussianRelease], adjacency: str) -> list[Gaussian
 
 
 def _signal(releases: Sequence[GaussianRelease], adjacency: str) -> float:
-    return sensitivity(adjacency) * math.sqrt(sum(release.count / release.noise_multiplier**2 for release in releases))
+    squares = sum(release.count * (release.rows_per_unit / release.noise_multiplier) ** 2 for release in releases)
+    return sensitivity(adjacency) * math.sqrt(squares)
 
 
 def _unsampled(releases: Sequence[GaussianRelease]) -> bool:
@@ -298,12 +302,16 @@ def _rounding(releases: Sequence[GaussianRelease]) -> float:
 
 
 def _deviation(release: GaussianRelease, direction: str) -> float:
-    return privacy_loss.standard_deviation(release.noise_multiplier, release.sampling_rate, direction)
+    return privacy_loss.standard_deviation(*_setting(release, direction), release.rows_per_unit)
+
+
+def _setting(release: GaussianRelease, direction: str) -> tuple[float, float, str]:
+    return release.noise_multiplier, release.sampling_rate, direction
 
 
 def _range(release: GaussianRelease, adjacency: str) -> float:
     spans = [
-        privacy_loss.loss_range(release.noise_multiplier, release.sampling_rate, direction)
+        privacy_loss.loss_range(*_setting(release, direction), release.rows_per_unit)
         for direction in privacy_loss.directions(adjacency)
     ]
     return max(high - low for low, high in spans)

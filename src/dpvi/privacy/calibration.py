@@ -55,8 +55,11 @@ def release_noise_multiplier(
     num_steps: int,
     adjacency: str = "add_remove",
     other_releases: Sequence[GaussianRelease] = (),
+    rows_per_unit: int = 1,
 ) -> float:
     """Smallest noise multiplier of one release, given what other releases of the same plan already cost.
+
+    One unit has at most ``rows_per_unit`` rows, in this release as in the others.
 
     Raises
     ------
@@ -73,7 +76,7 @@ def release_noise_multiplier(
     epsilon, delta = validation.epsilon(epsilon), validation.delta(delta)
     rate, count = validation.sampling_rate(sampling_rate), validation.num_steps(num_steps)
     adjacency, others = validation.adjacency(adjacency), list(other_releases)
-    accounting.check_delta(delta, [*others, accounting.single_release(1.0, rate, count)])
+    accounting.check_delta(delta, [*others, accounting.single_release(1.0, rate, count, rows_per_unit)])
     if others and accounting.plan_delta(others, epsilon, adjacency) >= delta:
         raise ValueError(
             f"The other releases alone already spend epsilon = {epsilon:g} at delta = {delta:g}, so no noise on this "
@@ -81,13 +84,13 @@ def release_noise_multiplier(
         )
     if rate == 1 and all(release.sampling_rate == 1 for release in others):
         left = gaussian_signal(epsilon, delta) ** 2 - limit_signal(others, adjacency) ** 2
-        return limit_noise_multiplier(math.sqrt(left), rate, count, adjacency)
+        return rows_per_unit * limit_noise_multiplier(math.sqrt(left), rate, count, adjacency)
 
     def spent_delta(multiplier: float) -> float:
-        release = accounting.single_release(multiplier, rate, count)
+        release = accounting.single_release(multiplier, rate, count, rows_per_unit)
         return accounting.plan_delta([*others, release], epsilon, adjacency)
 
-    start = _first_guess(gaussian_signal(epsilon, delta), rate, count, adjacency, others)
+    start = _first_guess(gaussian_signal(epsilon, delta), rate, count, adjacency, others, rows_per_unit)
     return smallest_safe(spent_delta, delta, start)
 
 
@@ -141,9 +144,14 @@ def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, flo
 
 
 def _first_guess(
-    signal: float, sampling_rate: float, num_steps: int, adjacency: str, others: Sequence[GaussianRelease]
+    signal: float,
+    sampling_rate: float,
+    num_steps: int,
+    adjacency: str,
+    others: Sequence[GaussianRelease],
+    rows_per_unit: int,
 ) -> float:
     used = limit_signal(others, adjacency)
     left = math.sqrt(signal**2 - used**2) if used < 0.98 * signal else 0.2 * signal
-    guess = limit_noise_multiplier(left, sampling_rate, num_steps, adjacency)
+    guess = rows_per_unit * limit_noise_multiplier(left, sampling_rate, num_steps, adjacency)
     return min(max(guess, 2 * _SMALLEST), _LARGEST / 2)

@@ -85,7 +85,7 @@ def limit_signal(releases: Iterable[GaussianRelease], adjacency: str) -> float:
     """Signal μ of the Gaussian mechanism that a composition tends to with many steps (an estimate, not a bound).
 
     Each release adds count · κ² (exp(1/σ²) - 1) to μ² under add/remove and count · κ² · 4 sinh(1/σ²) under
-    substitution; without sampling (κ = 1) the exact count · sensitivity²/σ².
+    substitution; without sampling (κ = 1) the exact count · sensitivity²/σ². A unit of k rows counts k² times.
 
     References
     ----------
@@ -105,10 +105,10 @@ def limit_noise_multiplier(signal: float, sampling_rate: float, num_steps: int, 
 
 
 def _limit_variance(release: GaussianRelease, adjacency: str) -> float:
-    inverse_square = release.noise_multiplier**-2
+    inverse_square, rows = release.noise_multiplier**-2, release.rows_per_unit
     if release.sampling_rate == 1:
-        return sensitivity(adjacency) ** 2 * inverse_square
+        return (sensitivity(adjacency) * rows) ** 2 * inverse_square
     if inverse_square > 600:
         return math.inf
     factor = 4 * math.sinh(inverse_square) if adjacency == "substitute" else math.expm1(inverse_square)
-    return release.sampling_rate**2 * factor
+    return (rows * release.sampling_rate) ** 2 * factor

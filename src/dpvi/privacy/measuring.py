@@ -55,6 +55,7 @@ def measuring_releases(
     measuring: Measuring,
     columns: Sequence[Column] | None,
     others: Sequence[GaussianRelease],
+    rows_per_unit: int = 1,
 ) -> tuple[GaussianRelease, ...]:
     """The releases of a run that measures: what its units pay for, still without noise, and histograms.
 
@@ -63,12 +64,13 @@ def measuring_releases(
     """
     total, used = gaussian_signal(validation.epsilon(epsilon), delta) ** 2, limit_signal(others, adjacency) ** 2
     left = total - used if used < total else total  # where nothing is left, calibration says so
-    asked = GaussianRelease(GRADIENTS, 1.0, measuring.units, 1.0, 1.0)
+    asked = GaussianRelease(GRADIENTS, 1.0, measuring.units, 1.0, 1.0, rows_per_unit)
     if columns is None:
         return (asked,)
-    return asked, histograms(columns, math.sqrt(measuring.covariate_share * left), adjacency)
+    return asked, histograms(columns, math.sqrt(measuring.covariate_share * left), adjacency, rows_per_unit)
 
 
-def histograms(columns: Sequence[Column], signal: float, adjacency: str) -> GaussianRelease:
+def histograms(columns: Sequence[Column], signal: float, adjacency: str, rows_per_unit: int = 1) -> GaussianRelease:
     """A record counts in one bin of each of k columns: a vector of norm √k."""
-    return GaussianRelease(HISTOGRAMS, 1.0, 1, sensitivity(adjacency) / signal, math.sqrt(counted(columns)))
+    multiplier = rows_per_unit * sensitivity(adjacency) / signal
+    return GaussianRelease(HISTOGRAMS, 1.0, 1, multiplier, math.sqrt(counted(columns)), rows_per_unit)

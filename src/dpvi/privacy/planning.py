@@ -52,6 +52,7 @@ def plan(
     clipping: Clipping | None = None,
     measuring: Measuring | None = None,
     unit: str = "one record",
+    rows_per_unit: int = 1,
 ) -> Plan:
     """Plan a private run: the noise that a budget needs, or the budget that a noise spends.
 
@@ -90,6 +91,11 @@ def plan(
         it is not public, and no columns are declared, the plan pays for it.
     unit
         Who is protected, as a noun phrase.
+    rows_per_unit
+        The most rows that one unit (a patient with several visits) has in the data; the plan then protects all of them
+        together, with about so many times the noise. That no unit has more is the custodian's to know: a run does not
+        look. Several rows are not possible for sampled steps under ``"substitute"``. Where a plan has
+        ``other_releases``, these are taken to be of the same units.
 
     Returns
     -------
@@ -120,6 +126,14 @@ def plan(
 
     >>> [release.name for release in plan(epsilon=1.0, delta=1e-6).releases]
     ['gradients', 'histograms']
+
+    One that protects people with up to three rows each:
+
+    >>> people = plan(epsilon=1.0, delta=1e-6, unit="one person", rows_per_unit=3)
+    >>> round(people.noise_multiplier / plan(epsilon=1.0, delta=1e-6).noise_multiplier, 6)
+    3.0
+    >>> people.guarantee.change
+    'adding or removing one person with at most 3 rows'
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(
@@ -128,22 +142,24 @@ def plan(
     adjacency, delta = validation.adjacency(adjacency), validation.delta(delta)
     if not isinstance(other_releases, Sequence) or not all(isinstance(r, GaussianRelease) for r in other_releases):
         raise TypeError(f"other_releases must be a sequence of GaussianRelease, got {other_releases!r}.")
+    rows_per_unit = validation.whole_number("rows_per_unit", rows_per_unit)
+    other_releases = _of_units(other_releases, rows_per_unit)
     if (sampling_rate, num_steps, clip_norm) == (None, None, None) and not isinstance(clipping, PerLayer):
         measuring = checked_measuring(measuring, covariate_share, epsilon, schedule, clipping)
         covariates = measured_columns(covariates, num_records)
         assert epsilon is not None
-        own = measuring_releases(epsilon, delta, adjacency, measuring, covariates, other_releases)
+        own = measuring_releases(epsilon, delta, adjacency, measuring, covariates, other_releases, rows_per_unit)
         gradients, other_releases = own[0], (*own[1:], *other_releases)
     else:
         refuse_measuring(measuring)
         multiplier = 1.0 if noise_multiplier is None else validation.noise_multiplier(noise_multiplier)
         clip_norm = validation.clip_norm(_stated_clip_norm(clip_norm, clipping))
-        gradients = _gradients(sampling_rate, num_steps, multiplier, clip_norm)
+        gradients = _gradients(sampling_rate, num_steps, multiplier, clip_norm, rows_per_unit)
         if covariates is not None:
             columns = covariates = checked_columns(covariates)
             share = _COVARIATE_SHARE if covariate_share is None else covariate_share
             signal = _histogram_signal(epsilon, delta, gradients, adjacency, share)
-            other_releases = (*other_releases, histograms(columns, signal, adjacency))
+            other_releases = (*other_releases, histograms(columns, signal, adjacency, rows_per_unit))
         if schedule is None and clipping is None and (covariates is not None or num_records is not None):
             schedule = _default_schedule(gradients.count)
     # A provisional plan checks every field, the other releases included, before anything is computed.
@@ -267,13 +283,23 @@ def _stated_clip_norm(clip_norm: float | None, clipping: Any) -> float | None:
     return clipping.clip_norm
 
 
-def _gradients(sampling_rate: Any, num_steps: Any, multiplier: float, clip_norm: float) -> GaussianRelease:
+def _of_units(releases: Sequence[GaussianRelease], rows_per_unit: int) -> tuple[GaussianRelease, ...]:
+    """The same releases for units of so many rows, unless they were stated for others, which the plan then refuses."""
+    return tuple(
+        replace(release, rows_per_unit=rows_per_unit) if release.rows_per_unit == 1 else release for release in releases
+    )
+
+
+def _gradients(
+    sampling_rate: Any, num_steps: Any, multiplier: float, clip_norm: float, rows_per_unit: int = 1
+) -> GaussianRelease:
     return GaussianRelease(
         name=GRADIENTS,
         sampling_rate=validation.sampling_rate(sampling_rate),
         count=validation.num_steps(num_steps),
         noise_multiplier=multiplier,
         clip_norm=clip_norm,
+        rows_per_unit=rows_per_unit,
     )
 
 
@@ -300,7 +326,13 @@ def _default_schedule(num_steps: int) -> Schedule | None:
 def _calibrated(draft: Plan) -> Plan:
     gradients, *others = draft.releases
     multiplier = release_noise_multiplier(
-        draft.epsilon, draft.delta, gradients.sampling_rate, gradients.count, draft.adjacency, others
+        draft.epsilon,
+        draft.delta,
+        gradients.sampling_rate,
+        gradients.count,
+        draft.adjacency,
+        others,
+        draft.rows_per_unit,
     )
     return replace(draft, releases=(replace(gradients, noise_multiplier=multiplier), *others))
 

@@ -6,6 +6,9 @@ The worst case of a release is one-dimensional: with clip norm 1, noise σ and s
     add          P = N(0, σ²)                         Q = (1-κ) N(0, σ²) + κ N(1, σ²)
     substitute   P = (1-κ) N(0, σ²) + κ N(1, σ²)      Q = (1-κ) N(0, σ²) + κ N(-1, σ²)
 
+Where one unit has several rows, the number of them that are drawn takes the place of the draw
+(:mod:`dpvi.privacy.group_loss`).
+
 and the loss is L = log P/Q at an output drawn from P. "Connect the dots" moves the mass of every loss l between the
 grid points a and a + h to those two points so that both its P mass and its Q mass are kept: the share
 (1 - exp(a - l)) / (1 - exp(-h)) moves up. dp-accounting takes those shares from second differences of δ(ε), which for
@@ -24,6 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
+
+from dpvi.privacy import group_loss
 
 _REACH = 10.5  # standard deviations of output kept on each side; the rest (1e-25) counts as an infinite loss
 _CELLS_PER_DEVIATION = 20
@@ -44,7 +49,7 @@ def directions(adjacency: str) -> tuple[str, ...]:
     return ("substitute",) if adjacency == "substitute" else ("remove", "add")
 
 
-def standard_deviation(noise_multiplier: float, sampling_rate: float, direction: str) -> float:
+def standard_deviation(noise_multiplier: float, sampling_rate: float, direction: str, rows: int = 1) -> float:
     """Standard deviation of the one-step privacy loss, by quadrature.
 
     For large σ it is κ √(exp(1/σ²) - 1); for small σ that formula is far too large and would make the grid too coarse.
@@ -56,21 +61,25 @@ def standard_deviation(noise_multiplier: float, sampling_rate: float, direction:
     >>> round(standard_deviation(2.0, 1.0, "remove"), 6)
     0.5
     """
-    points, mass = _quadrature(noise_multiplier, sampling_rate, direction, np.empty(0))
-    loss = loss_at(points, noise_multiplier, sampling_rate, direction)
+    points, mass = _quadrature(noise_multiplier, sampling_rate, direction, np.empty(0), rows)
+    loss = loss_at(points, noise_multiplier, sampling_rate, direction, rows)
     mean = float(np.sum(mass * loss) / np.sum(mass))
     return math.sqrt(float(np.sum(mass * (loss - mean) ** 2)))
 
 
-def loss_range(noise_multiplier: float, sampling_rate: float, direction: str) -> tuple[float, float]:
+def loss_range(noise_multiplier: float, sampling_rate: float, direction: str, rows: int = 1) -> tuple[float, float]:
     """The losses at the two ends of the outputs that are kept."""
-    ends = np.array(_output_range(noise_multiplier, direction))
-    low, high = np.sort(loss_at(ends, noise_multiplier, sampling_rate, direction))
+    ends = np.array(_output_range(noise_multiplier, sampling_rate, direction, rows))
+    low, high = np.sort(loss_at(ends, noise_multiplier, sampling_rate, direction, rows))
     return float(low), float(high)
 
 
-def discretise(noise_multiplier: float, sampling_rate: float, direction: str, interval: float) -> DiscreteLoss:
+def discretise(
+    noise_multiplier: float, sampling_rate: float, direction: str, interval: float, rows: int = 1
+) -> DiscreteLoss:
     """Replace the privacy loss of one release by a pessimistic one on the multiples of ``interval``.
+
+    ``rows`` is how many of the records may be one unit's, which is added or removed as a whole.
 
     Returns
     -------
@@ -87,11 +96,11 @@ def discretise(noise_multiplier: float, sampling_rate: float, direction: str, in
     >>> bool(abs(loss.masses.sum() + loss.infinity_mass - 1) < 1e-12)
     True
     """
-    low, high = loss_range(noise_multiplier, sampling_rate, direction)
+    low, high = loss_range(noise_multiplier, sampling_rate, direction, rows)
     lowest, highest = math.floor(low / interval), math.ceil(high / interval)
-    edges = _output_at(np.arange(lowest, highest + 1) * interval, noise_multiplier, sampling_rate, direction)
-    points, mass = _quadrature(noise_multiplier, sampling_rate, direction, edges[np.isfinite(edges)])
-    scaled = loss_at(points, noise_multiplier, sampling_rate, direction) / interval
+    edges = _output_at(np.arange(lowest, highest + 1) * interval, noise_multiplier, sampling_rate, direction, rows)
+    points, mass = _quadrature(noise_multiplier, sampling_rate, direction, edges[np.isfinite(edges)], rows)
+    scaled = loss_at(points, noise_multiplier, sampling_rate, direction, rows) / interval
     below = np.clip(np.floor(scaled).astype(np.int64), lowest, highest - 1)
     share = np.clip(np.expm1((below - scaled) * interval) / math.expm1(-interval), 0.0, 1.0)
     size = highest - lowest + 1
@@ -100,11 +109,18 @@ def discretise(noise_multiplier: float, sampling_rate: float, direction: str, in
     # Rounding is relative to each mass, so scaling up covers it; as an infinite loss it would cost δ once per step.
     masses *= _ROUND_UP / float(masses.sum())
     # Outputs with small losses were cut off as well; counting them as infinite losses only errs upward.
-    return DiscreteLoss(lowest, masses, 2 * float(ndtr(-_REACH)))
+    cut = 2 * float(ndtr(-_REACH))
+    return DiscreteLoss(lowest, masses, cut if rows == 1 else cut + group_loss.drawn_rows(sampling_rate, rows).left_out)
 
 
-def loss_at(outputs: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str) -> np.ndarray:
+def loss_at(
+    outputs: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str, rows: int = 1
+) -> np.ndarray:
     """Privacy loss at each output."""
+    if rows > 1:
+        group_loss.check_direction(direction)
+        loss = group_loss.log_ratio(outputs, noise_multiplier, group_loss.drawn_rows(sampling_rate, rows))
+        return loss if direction == "remove" else -loss
     variance = noise_multiplier**2
     up = _log_mixture(sampling_rate, (outputs - 0.5) / variance)
     if direction == "remove":
@@ -123,8 +139,14 @@ def _log_mixture(rate: float, exponent: np.ndarray) -> np.ndarray:
     return np.where(exponent < 30.0, moderate, large)
 
 
-def _output_at(losses: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str) -> np.ndarray:
+def _output_at(
+    losses: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str, rows: int
+) -> np.ndarray:
     """Output with the given loss, infinite or NaN where there is none: only a hint where to cut cells."""
+    if rows > 1:
+        ends = _output_range(noise_multiplier, sampling_rate, direction, rows)
+        loss = losses if direction == "remove" else -losses
+        return group_loss.output_at(loss, noise_multiplier, group_loss.drawn_rows(sampling_rate, rows), ends)
     variance, rate = noise_multiplier**2, sampling_rate
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if direction != "substitute":
@@ -141,26 +163,32 @@ def _output_at(losses: np.ndarray, noise_multiplier: float, sampling_rate: float
         return variance * (half + np.sign(losses) * inverse)
 
 
-def _output_range(noise_multiplier: float, direction: str) -> tuple[float, float]:
+def _output_range(noise_multiplier: float, sampling_rate: float, direction: str, rows: int) -> tuple[float, float]:
     reach = _REACH * noise_multiplier
-    return (-reach, reach) if direction == "add" else (-reach, 1 + reach)
+    most = 1 if rows == 1 else group_loss.drawn_rows(sampling_rate, rows).most
+    return (-reach, reach) if direction == "add" else (-reach, most + reach)
 
 
 def _quadrature(
-    noise_multiplier: float, sampling_rate: float, direction: str, edges: np.ndarray
+    noise_multiplier: float, sampling_rate: float, direction: str, edges: np.ndarray, rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Outputs and their P mass: Gauss-Legendre on cells cut at ``edges`` and never wider than σ/20."""
-    low, high = _output_range(noise_multiplier, direction)
+    low, high = _output_range(noise_multiplier, sampling_rate, direction, rows)
     width = noise_multiplier / _CELLS_PER_DEVIATION * min(1.0, 2 * noise_multiplier)
     regular = np.linspace(low, high, max(2, math.ceil((high - low) / width)))
     cuts = np.unique(np.concatenate([regular, edges[(edges > low) & (edges < high)]]))
     half = np.diff(cuts)[:, None] / 2
     points = (cuts[:-1, None] + half + half * _NODES).ravel()
-    mass = (half * _WEIGHTS).ravel() * _density(points, noise_multiplier, sampling_rate, direction)
+    mass = (half * _WEIGHTS).ravel() * _density(points, noise_multiplier, sampling_rate, direction, rows)
     return points, mass
 
 
-def _density(outputs: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str) -> np.ndarray:
+def _density(
+    outputs: np.ndarray, noise_multiplier: float, sampling_rate: float, direction: str, rows: int
+) -> np.ndarray:
+    if rows > 1 and direction != "add":
+        return group_loss.density(outputs, noise_multiplier, group_loss.drawn_rows(sampling_rate, rows))
+
     def normal(mean: float) -> np.ndarray:
         return np.exp(-0.5 * ((outputs - mean) / noise_multiplier) ** 2)
 

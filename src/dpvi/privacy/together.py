@@ -93,8 +93,11 @@ def joint_guarantee(plans: Sequence[Plan], guarantees: Sequence[Guarantee]) -> G
     one without privacy, or with a weakness                     none
     ==========================================================  ========================================
     """
-    if len({(one.adjacency, one.unit) for one in plans}) > 1:
-        raise ValueError("The runs protect against different changes of the records; plan them with one adjacency.")
+    if len({(one.adjacency, one.unit, one.rows_per_unit) for one in plans}) > 1:
+        raise ValueError(
+            "The runs protect against different changes of the records; plan them with one adjacency, unit and "
+            "rows_per_unit."
+        )
     weaknesses = dict.fromkeys(one.weakness for one in guarantees if one.weakness)
     if weaknesses:
         return joint_guarantee(plans, [one.planned or one for one in guarantees]).broken_by(" ".join(weaknesses))
@@ -130,7 +133,7 @@ def _draft(settings: Mapping[str, Any], delta: float, signal: float, adjacency: 
         validation.sampling_rate(settings.get("sampling_rate")),
         validation.num_steps(settings.get("num_steps")),
     )
-    multiplier = limit_noise_multiplier(signal, rate, steps, adjacency)
+    multiplier = settings.get("rows_per_unit", 1) * limit_noise_multiplier(signal, rate, steps, adjacency)
     return plan(None, delta, **{**settings, "noise_multiplier": multiplier}, adjacency=adjacency)
 
 
@@ -139,7 +142,7 @@ def _renamed(releases: Sequence[GaussianRelease], owner: str) -> list[GaussianRe
 
 
 def _content(release: GaussianRelease) -> tuple[float, ...]:
-    return (release.sampling_rate, release.count, release.noise_multiplier, release.clip_norm)
+    return (release.sampling_rate, release.count, release.noise_multiplier, release.clip_norm, release.rows_per_unit)
 
 
 def _check_shares(names: Sequence[str], shares: Mapping[str, float]) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,10 @@ def trade_off(releases: Sequence[GaussianRelease], adjacency: str = "add_remove"
 def _far_loss(release: GaussianRelease, adjacency: str) -> float:
     """The loss of one draw six standard deviations out."""
     direction, sigma = directions(adjacency)[0], release.noise_multiplier
-    return float(loss_at(np.array([1 + 6 * sigma]), sigma, release.sampling_rate, direction)[0])
+    far, rows = np.array([release.rows_per_unit + 6 * sigma]), release.rows_per_unit
+    if release.sampling_rate == 1:
+        return float(loss_at(far / rows, sigma / rows, 1.0, direction)[0])
+    return float(loss_at(far, sigma, release.sampling_rate, direction, rows)[0])
 
 
 def gaussian_false_negative_rate(false_positive_rate: np.ndarray | float, signal: float) -> np.ndarray:
@@ -117,6 +121,4 @@ def scaled(releases: Sequence[GaussianRelease], share: float) -> tuple[GaussianR
     """
     if not (math.isfinite(share) and share > 0):
         raise ValueError(f"share must be finite and greater than 0, got {share!r}.")
-    return tuple(
-        GaussianRelease(r.name, r.sampling_rate, r.count, share * r.noise_multiplier, r.clip_norm) for r in releases
-    )
+    return tuple(replace(release, noise_multiplier=share * release.noise_multiplier) for release in releases)
