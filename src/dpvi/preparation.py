@@ -33,7 +33,7 @@ from dpvi.measurable import measured_model, refuse_beside_measuring
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.captured import captured, listed, with_constants
-from dpvi.models.check import check
+from dpvi.models.check import check_model, tell_of_plate
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
 from dpvi.models.guides import check_guide
@@ -83,11 +83,13 @@ def prepare(
     covariate_law: CovariateLaw | None = None,
     microbatch_size: int | None = None,
     devices: Sequence[Any] | None = None,
+    initial_location: Any = None,
     origin: Any = None,
 ) -> Prepared:
     """Check everything that can be wrong before a single record is read, then bring the records in.
 
-    Parameters are those of :func:`dpvi.fit`, and ``origin``, the user's own arrays where ``data`` is a copy of them.
+    Parameters are those of :func:`dpvi.fit`, whose constants are bound to model and guide already, and ``origin``, the
+    user's own arrays where ``data`` is a copy of them.
     """
     with ready_together():
         if isinstance(plan, Plan) and plan.measuring is not None:
@@ -106,7 +108,7 @@ def prepare(
         settings = {"family": family, "estimator": estimator, "optimizer": optimizer}
         found = captured(held, data, unlisted=settings, origin=given if origin is None else origin)
         if guide is None:
-            chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law)
+            chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law, initial_location)
         else:
             chosen = _with_guide(model, guide, data, plan, estimator)
         found = with_constants(found, chosen.model, structure, data)
@@ -132,9 +134,10 @@ def _with_family(
     estimator: Estimator,
     driver: Driver | None,
     covariate_law: CovariateLaw | None,
+    initial_location: Any,
 ) -> _Inference:
     estimator.check(family)
-    ready = check(model, described(data))
+    ready = check_model(model, described(data), initial_location)
     _check_covariates(ready, plan)
     if driver is None:
         return _Inference(ready, family, estimator, _score_model(ready, plan, estimator, covariate_law))
@@ -148,6 +151,7 @@ def _with_family(
 
 def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
     ready = check_guide(model, guide, described(data))
+    tell_of_plate(ready.layout.implied)
     _check_covariates(ready, plan)
     if plan.schedule is not None and plan.schedule.measures:
         warnings.warn(
