@@ -9,7 +9,7 @@ finding                                      found by
 ===========================================  ==========================================================
 an array that may hold the records           what the callable can reach, :mod:`dpvi.models.captured`
 no record plate, or two that cross           axes of plates and observed sites on two batch sizes
-local or discrete latents, ``param`` sites   one abstract run
+local latents, ``param`` sites               one abstract run
 prior or outer site that reads records       data flow in the jaxpr, blind to neither integers nor bits
 prior that depends on the number of records  values on two batch sizes
 coupling between records                     values with the other records exchanged, and on a batch of one
@@ -201,7 +201,8 @@ def _outer_findings(model: NumPyroModel) -> list[str]:
 
 def _unread_findings(model: NumPyroModel) -> list[str]:
     """Sites that are given a value because nothing should read it, and are read, by data flow."""
-    if not model.given:
+    names = [*model.layout.imputed, *model.layout.unread]
+    if not names:
         return []
 
     def terms(given: Any, z: jax.Array, batch: Any) -> Any:
@@ -211,7 +212,7 @@ def _unread_findings(model: NumPyroModel) -> list[str]:
     num_inputs, first, findings = len(jaxpr.in_avals), 0, []
     for name in sorted(model.given):  # the order in which a dict is flattened
         here = range(first, first := first + len(jax.tree.leaves(model.given[name])))
-        if not any(depends(jaxpr, [index in here for index in range(num_inputs)])):
+        if name not in names or not any(depends(jaxpr, [index in here for index in range(num_inputs)])):
             continue
         findings.append(
             f"Some parameters of the network {name.removesuffix('$params')!r} have no prior; give all of them one in "

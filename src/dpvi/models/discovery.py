@@ -6,7 +6,7 @@ record plate is the one whose size follows the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,9 +18,10 @@ from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistr
 
 from dpvi.models.base import ModelError
 from dpvi.models.dependence import depends
+from dpvi.models.enumeration import Discrete, enumeration_findings, finite_support
 from dpvi.models.execution import execute, plates_of, scaled_in_a_loop, whole_batch
-from dpvi.models.failures import explained, is_a_slip, said_plainly
-from dpvi.models.implied import RecordPlate, Spans, following, lacking, spans_of, with_plate
+from dpvi.models.failures import failure_findings
+from dpvi.models.implied import RecordPlate, Spans, crossing_findings, lacking, spans_of, with_plate
 from dpvi.models.missing_plate import Kind, dependent, missing_plate
 from dpvi.models.sites import Site, layout, support_parameters, with_parameters
 
@@ -42,6 +43,8 @@ class Layout(NamedTuple):
         left out.
     unread
         ``{name: zeros}`` for parameters of networks whose weights have priors: nothing reads where they start.
+    enumerated
+        Discrete latent sites of a record, which are summed over.
     responses
         ``{index of a leaf: site}`` for leaves passed to a site as they are, ``obs=y``.
     implied
@@ -52,6 +55,7 @@ class Layout(NamedTuple):
     record_plate: str
     imputed: dict[str, np.ndarray]
     unread: dict[str, Any]
+    enumerated: dict[str, Discrete]
     responses: dict[int, str]
     implied: RecordPlate | None
 
@@ -66,7 +70,7 @@ class _Seen(NamedTuple):
     dtype: Any
     unconstrained_shape: tuple[int, ...]
     support: Any
-    plates: dict[str, int]
+    plates: dict[str, int]  # axes
     kind: Kind | None = None  # of sample sites, with the sizes of this run alone
     start: Any = None  # of param sites, as shapes
 
@@ -77,13 +81,14 @@ class _Sketch(NamedTuple):
     spans: Spans
     responses: dict[int, str]
     scaled: dict[str, list[str]]  # by plate, scaled sites of one that is met in loops only
-    jaxpr: Any  # its outputs are the traced bounds of the supports, in order
+    finite: list[str]  # discrete latents with a finite support
+    jaxpr: Any  # its outputs are the traced bounds of the supports, in order, and then the finite supports
 
 
 def discover(function: Callable, structure: Any) -> Layout:
     """Find the latent sites and the record plate, or say in a :class:`ModelError` why the model cannot be used."""
     small, large = (_sketch(function, structure, size) for size in BATCH_SIZES)
-    crossed = crossing_findings(small.spans, large.spans)
+    crossed = crossing_findings(small.spans, large.spans, BATCH_SIZES)
     if crossed:
         raise ModelError(crossed)
     implied = lacking(small.spans, large.spans, BATCH_SIZES)
@@ -96,15 +101,18 @@ def discover(function: Callable, structure: Any) -> Layout:
     imputed = _imputed(small, record_plate)
     # Without a response every site under the plate looks like a local latent, which is not what is wrong.
     unread = _unread(small)
-    left_out = {*imputed, *unread}
+    bounds, finite = _values(small)
+    enumerated = _enumerated(small, record_plate, imputed, finite)
+    findings += enumeration_findings(enumerated)
+    left_out = {*imputed, *unread, *enumerated}
     findings += _unobserved_finding(small, record_plate) or _site_findings(small, large, record_plate, left_out)
     if findings:
         raise ModelError(findings)
     latent = {name: seen for name, seen in small.sites.items() if not seen.is_observed and name not in left_out}
-    supports = _fixed_supports(latent, small.sites, small.jaxpr)
+    supports = _fixed_supports(latent, small.sites, bounds)
     entries = [(name, seen.shape, seen.unconstrained_shape, supports[name]) for name, seen in latent.items()]
     zeros = {name: np.zeros((), small.sites[name].dtype) for name in imputed}
-    return Layout(layout(entries), record_plate, zeros, unread, small.responses, implied)
+    return Layout(layout(entries), record_plate, zeros, unread, enumerated, small.responses, implied)
 
 
 def batched(structure: Any, num_records: int) -> Any:
@@ -129,13 +137,19 @@ def _sketch(function: Callable, structure: Any, num_records: int) -> _Sketch:
         kept["spans"] = spans_of(trace)
         kept["scaled"] = {plate: scaled_in_a_loop(trace, plate) for plate in kept["plates"]}
         kept["responses"] = _responses(trace, jax.tree.leaves(batch))
-        return [value for seen in kept["sites"].values() for value in _traced(seen.support)]
+        kept["finite"], values = [], []
+        for name, seen in kept["sites"].items():
+            support = finite_support(trace[name]["fn"]) if seen.is_discrete else None
+            if support is not None:
+                kept["finite"].append(name)
+                values.append(jnp.asarray(support).astype(seen.dtype))
+        return [value for seen in kept["sites"].values() for value in _traced(seen.support)] + values
 
     key, noise = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros(())))
     try:
         jaxpr = jax.make_jaxpr(run)(key, noise, batched(structure, num_records))
     except Exception as error:
-        raise ModelError(_failure(error, met, structure)) from error
+        raise ModelError(failure_findings(error, met, structure)) from error
     return _Sketch(**kept, jaxpr=jaxpr)
 
 
@@ -170,7 +184,7 @@ def _seen(message: dict) -> _Seen:
             lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), message["value"]
         )
         return _Seen(message["type"], True, False, (), None, (), None, {}, start=start)
-    plates = {frame.name: frame.size for frame in message["cond_indep_stack"]}
+    plates = {frame.name: frame.dim for frame in message["cond_indep_stack"]}
     shape, dtype = jnp.shape(message["value"]), jnp.result_type(message["value"])
     in_loop, event_dim = "_scan_current_index" in message["infer"], message["fn"].event_dim
     kind = Kind(_class_name(message["fn"]), message["is_observed"], in_loop, (shape, shape), event_dim)
@@ -193,15 +207,37 @@ def _traced(support: Any) -> list[Any]:
     return [value for value in support_parameters(support) or () if isinstance(value, Tracer)]
 
 
-def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], jaxpr: Any) -> dict[str, Any]:
-    """Supports with traced bounds replaced by their values, and None where a bound moves with a latent or a record."""
+def _values(sketch: _Sketch) -> tuple[list[tuple[bool, Any]], dict[str, Any]]:
+    """(whether it moves with a latent or a record, value) of traced bounds, and finite supports that do not move."""
+    jaxpr = sketch.jaxpr
     moving = depends(jaxpr, [True] * len(jaxpr.in_avals))
     values = list(moving)
     if not all(moving):
-        # Constant bounds ignore the inputs, so any will do.
+        # Constant values ignore the inputs, so any will do.
         inputs = [jnp.zeros(aval.shape, aval.dtype) for aval in jaxpr.in_avals[1:]]
         values = [np.asarray(value) for value in jax.jit(core.jaxpr_as_fun(jaxpr))(jax.random.key(0), *inputs)]
-    bounds = iter(zip(moving, values, strict=True))
+    found = list(zip(moving, values, strict=True))
+    num_bounds = len(found) - len(sketch.finite)
+    finite = {name: value for name, (moves, value) in zip(sketch.finite, found[num_bounds:], strict=True) if not moves}
+    return found[:num_bounds], finite
+
+
+def _enumerated(
+    sketch: _Sketch, record_plate: str, imputed: list[str], finite: Mapping[str, Any]
+) -> dict[str, Discrete]:
+    latents = {}
+    for name, seen in sketch.sites.items():
+        if not seen.is_discrete or record_plate not in seen.plates or name in imputed or seen.kind is None:
+            continue
+        shape = list(seen.shape)
+        shape[seen.plates[record_plate] - seen.kind.event_dim] = 1
+        latents[name] = Discrete(finite.get(name), tuple(shape), seen.kind.event_dim, seen.kind.in_loop)
+    return latents
+
+
+def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], found: list[tuple[bool, Any]]) -> dict[str, Any]:
+    """Supports with traced bounds replaced by their values, and None where a bound moves with a latent or a record."""
+    bounds = iter(found)
     supports = {}
     for name, seen in sites.items():
         parameters, known, moves = support_parameters(seen.support), [], False
@@ -231,38 +267,6 @@ def _responses(trace: dict[str, dict], leaves: list[Any]) -> dict[int, str]:
         for index, leaf in enumerate(leaves)
         if message["value"] is leaf
     }
-
-
-def _failure(error: Exception, plates: list[str], structure: Any) -> list[str]:
-    if isinstance(error, ModelError):
-        return list(error.findings)
-    plain = said_plainly(error)
-    if plain:
-        return [plain]
-    what = explained(error, structure)
-    if is_a_slip(error):
-        return [f"The model fails with {what}."]
-    if plates:
-        hint = (
-            f"check that the size of {_names(plates)} is taken from an argument, as in x.shape[0], "
-            "and that further axes of a record are declared with to_event or a plate of their own"
-        )
-    else:
-        hint = "check its arguments: a tuple of data is passed by position, a dict by name"
-    return [f"The model must run on any number of records, but fails on two or three with {what}; {hint}."]
-
-
-def crossing_findings(small: Spans, large: Spans) -> list[str]:
-    """Sites in which every record meets every other, because a column of shape (n, 1) meets a vector."""
-    findings = []
-    for name, (shape, _) in small.sites.items():
-        if len(following(shape, large.sites.get(name, ((), ()))[0], BATCH_SIZES)) > 1:
-            findings.append(
-                f"Site {name!r} pairs every record with every other: its values and its distribution have the records "
-                "along different axes, as where y of shape (n, 1) meets means of shape (n,); pass y[:, 0], a vector, "
-                "or give both the same shape."
-            )
-    return findings
 
 
 def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]]:
@@ -372,8 +376,8 @@ def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) ->
         ]
     if seen.is_discrete:
         return [
-            f"Latent site {name!r} is discrete and enumeration is not supported: marginalise it, "
-            "for example with numpyro's MixtureSameFamily."
+            f"Latent site {name!r} is discrete and shared by all records, so that no gradient moves it: marginalise "
+            "it, or put it under the record plate if every record has its own."
         ]
     if seen.shape != other.shape:
         known = (

@@ -63,10 +63,17 @@ def fill_from(z: jax.Array, sites: Mapping[str, Site], given: Mapping[str, Any],
             return None
         name = message["name"]
         if name in given:
-            return jnp.broadcast_to(given[name], message["fn"].shape())
+            return given_value(given[name], message)
         return to_support(message, sites[name].of(z)) if name in sites else None
 
     return fill
+
+
+def given_value(value: Any, message: dict) -> jax.Array:
+    """A value of a site for any number of records; in a loop that of all turns, of which NumPyro takes one."""
+    shape = message["fn"].shape()
+    turns = jnp.shape(value)[:1] if jnp.ndim(value) > len(shape) else ()
+    return jnp.broadcast_to(value, (*turns, *shape))
 
 
 def to_support(message: dict, value: jax.Array) -> jax.Array:

@@ -25,6 +25,26 @@ _DUPLICATE = re.compile(r"unique names but got `(.+)` duplicated")  # NumPyro's 
 _CONVERTED = (jax.errors.TracerArrayConversionError, jax.errors.TracerIntegerConversionError)
 
 
+def failure_findings(error: Exception, plates: list[str], structure: Any) -> list[str]:
+    """What to say of a model that failed on two or three records, having met ``plates``."""
+    if isinstance(error, ModelError):
+        return list(error.findings)
+    plain = _said_plainly(error)
+    if plain:
+        return [plain]
+    what = explained(error, structure)
+    if _is_a_slip(error):
+        return [f"The model fails with {what}."]
+    if plates:
+        hint = (
+            f"check that the size of {', '.join(map(repr, plates))} is taken from an argument, as in x.shape[0], "
+            "and that further axes of a record are declared with to_event or a plate of their own"
+        )
+    else:
+        hint = "check its arguments: a tuple of data is passed by position, a dict by name"
+    return [f"The model must run on any number of records, but fails on two or three with {what}; {hint}."]
+
+
 def explained(error: Exception, structure: Any) -> str:
     """``SomeError: its text (file, line 3: `the line`)`` for an error that was raised while a model ran."""
     text = _text(error, structure)
@@ -45,7 +65,7 @@ def place(error: Exception) -> str:
     return f" ({Path(file).name}, line {number}{': `' + line + '`' if line else ''})"
 
 
-def said_plainly(error: Exception) -> str | None:
+def _said_plainly(error: Exception) -> str | None:
     """One sentence for an error whose cause is known from its type or words alone; None for any other."""
     duplicate = _DUPLICATE.search(str(error)) if isinstance(error, AssertionError) else None
     if duplicate:
@@ -53,7 +73,7 @@ def said_plainly(error: Exception) -> str | None:
         return f"Two sites of the model are called {name!r}; give every numpyro.sample a name of its own."
     if isinstance(error, _CONVERTED):
         return (
-            f"The model must be a JAX function of the records, but hands one of their arrays to NumPy or to Python"
+            "The model must be a JAX function of the records, but hands one of their arrays to NumPy or to Python"
             f"{place(error)}: write jnp.asarray(table)[index] for table[index], and jnp. for np. where a value of a "
             "record or a parameter enters; sizes are settings, static={...}."
         )
@@ -66,7 +86,7 @@ def said_plainly(error: Exception) -> str | None:
     return None
 
 
-def is_a_slip(error: Exception) -> bool:
+def _is_a_slip(error: Exception) -> bool:
     """Whether an error has nothing to do with numbers of records: a name or a key that is not there."""
     return isinstance(error, (NameError, ImportError, AttributeError, KeyError))
 

@@ -127,6 +127,19 @@ def following(shape: tuple[int, ...], other: tuple[int, ...], sizes: tuple[int, 
     return [axis - len(pairs) for axis, pair in enumerate(pairs) if pair == sizes]
 
 
+def crossing_findings(small: Spans, large: Spans, sizes: tuple[int, int]) -> list[str]:
+    """Sites in which every record meets every other, because a column of shape (n, 1) meets a vector."""
+    findings = []
+    for name, (shape, _) in small.sites.items():
+        if len(following(shape, large.sites.get(name, ((), ()))[0], sizes)) > 1:
+            findings.append(
+                f"Site {name!r} pairs every record with every other: its values and its distribution have the records "
+                "along different axes, as where y of shape (n, 1) meets means of shape (n,); pass y[:, 0], a vector, "
+                "or give both the same shape."
+            )
+    return findings
+
+
 def with_plate(function: Callable, plate: RecordPlate) -> Callable:
     """``function`` with its record plate where it lacks it."""
 

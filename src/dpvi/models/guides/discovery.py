@@ -16,9 +16,9 @@ from numpyro.distributions import biject_to
 
 from dpvi.models import execution
 from dpvi.models.base import ModelError
-from dpvi.models.discovery import BATCH_SIZES, batched, crossing_findings, scale_findings
+from dpvi.models.discovery import BATCH_SIZES, batched, scale_findings
 from dpvi.models.guides.execution import drawn, same_shape, shape_of, stand_in
-from dpvi.models.implied import RecordPlate, Spans, lacking, spans_of, with_plate
+from dpvi.models.implied import RecordPlate, Spans, crossing_findings, lacking, spans_of, with_plate
 from dpvi.models.sites import Site, layout
 
 
@@ -67,7 +67,7 @@ class _Sketch(NamedTuple):
 def discover(function: Callable, guide: Callable, structure: Any, parameters: Mapping[str, Any]) -> GuidedLayout:
     """Find the shared and the local sites, or say in a :class:`ModelError` why the pair cannot be used."""
     small, large = (_sketch(function, guide, structure, parameters, size) for size in BATCH_SIZES)
-    crossed = crossing_findings(small.spans, large.spans)
+    crossed = crossing_findings(small.spans, large.spans, BATCH_SIZES)
     if crossed:
         raise ModelError(crossed)
     implied = lacking(small.spans, large.spans, BATCH_SIZES)
@@ -172,8 +172,8 @@ def _type_findings(sketch: _Sketch) -> list[str]:
             if seen.type == "mutable"
         ]
     findings += [
-        f"Latent site {name!r} is discrete and enumeration is not supported: marginalise it, "
-        "for example with numpyro's MixtureSameFamily."
+        f"Latent site {name!r} is discrete, and no guide can move it by gradients: leave out the guide, then discrete "
+        "latents of a record are summed over, or marginalise it, for example with numpyro's MixtureSameFamily."
         for name, seen in {**sketch.guide, **sketch.model}.items()
         if seen.is_latent and seen.is_discrete
     ]
