@@ -224,6 +224,7 @@ def regression(x, y=None, num_total=None, prior_scale=1.0):
 
 
 @SEEDED
+@pytest.mark.filterwarnings("ignore:.*'num_total' is the number of records:dpvi.ModelNotice")
 def test_settings_among_the_arguments_are_bound():
     x = np.random.default_rng(0).normal(size=(40, 2))
     y = (x[:, 0] > 0).astype(int)

@@ -26,7 +26,7 @@ def fit(data=RECORDS, plan=PLAN, model=MODEL, **options):
 
 def _no_plate(y):
     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
-    numpyro.sample("y", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=y)
+    numpyro.sample("y", dist.Normal(mean, 1.0).expand([2]).to_event(1), obs=y[0])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,10 @@ import dpvi
 
 SOURCES = Path(dpvi.__file__).parents[1]
 HEAVY = ("jax", "numpyro", "optax", "arviz", "matplotlib")
-CAUGHT = {"CompilerError", "ConvergenceWarning", "FallbackWarning", "LostProcessError", "ModelError", "PrivacyWarning"}
+CAUGHT = {
+    *("CompilerError", "ConvergenceWarning", "FallbackWarning", "LostProcessError", "ModelError", "ModelNotice"),
+    "PrivacyWarning",
+}
 WITHOUT_JAX = {
     "columns of a table": "import dpvi; dpvi.data.schema.Numeric(0, 1); dpvi.Schema; dpvi.SchemaError",
     "warnings, and releases of one's own": (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpvi.core.measuring import Measuring
     from dpvi.core.plan import GaussianRelease, Plan
     from dpvi.core.schedule import Schedule
-    from dpvi.core.validation import CompilerError, ConvergenceWarning, FallbackWarning, PrivacyWarning
+    from dpvi.core.validation import CompilerError, ConvergenceWarning, FallbackWarning, ModelNotice, PrivacyWarning
     from dpvi.data.schema import Schema, SchemaError
     from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.dpsvi import DPSVI
@@ -61,6 +61,7 @@ __all__ = [
     "MeanField",
     "Measuring",
     "ModelError",
+    "ModelNotice",
     "Natural",
     "Numeric",
     "OneHot",
@@ -122,7 +123,7 @@ _HOMES = {
     "dpvi.core.measuring": ("Measuring",),
     "dpvi.core.plan": ("GaussianRelease", "Plan"),
     "dpvi.core.schedule": ("Schedule",),
-    "dpvi.core.validation": ("CompilerError", "ConvergenceWarning", "FallbackWarning", "PrivacyWarning"),
+    "dpvi.core.validation": ("CompilerError", "ConvergenceWarning", "FallbackWarning", "ModelNotice", "PrivacyWarning"),
     "dpvi.data.schema": ("Schema", "SchemaError"),
     "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.dpsvi": ("DPSVI",),

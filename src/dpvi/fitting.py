@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from dpvi.core.plan import HISTOGRAMS, Plan
 from dpvi.core.trace import Trace
 from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import ConvergenceWarning
+from dpvi.data.frames import arguments_of, is_table
 from dpvi.data.records import structure_of, with_dtypes
 from dpvi.data.sources.base import RowSource
 from dpvi.families import Family, MeanField
@@ -30,6 +31,7 @@ from dpvi.measuring import Answers, Contributions, measure, measured_trace
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, streams
 from dpvi.models.base import Model
+from dpvi.models.constants import bound
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.generative import covariates_of
 from dpvi.models.guides import GuidedModel
@@ -58,6 +60,7 @@ def fit(
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
     guide: Any = None,
+    static: Mapping[str, Any] | None = None,
     initial_location: Any = None,
     driver: Driver | None = None,
     covariate_law: CovariateLaw | None = None,
@@ -72,7 +75,8 @@ def fit(
     Parameters
     ----------
     model
-        A NumPyro model with one plate over the records, or a :mod:`dpvi.models` object.
+        A NumPyro model whose records are independent, or a :mod:`dpvi.models` object. The plate over the records may be
+        left out where observed sites show it, see :mod:`dpvi.models.implied`.
     data
         A pytree of arrays with a common leading axis: a tuple becomes the model's positional arguments, a dict its
         keyword arguments. Or a table of pandas, polars or Arrow: columns that are named as the model's arguments become
@@ -95,6 +99,10 @@ def fit(
         with local latents computed from their record (amortised) and networks from ``numpyro.contrib.module`` if it
         likes. Then ``param`` sites and latents under the record plate are allowed in the model too; see
         :mod:`dpvi.models.guides`.
+    static
+        ``{argument: constant}`` for model and guide: sizes, tables, flags, kernels. They are public, no noise covers
+        them, and the guarantee lists their arrays. Numbers, text and functions among ``data`` go there by themselves,
+        and so does an array that is far shorter than all others; see :mod:`dpvi.models.constants`.
     initial_location
         Where the location starts: a vector of unconstrained values, or ``{site: value}`` on the sites' own supports.
         It is part of what is released, so it must not come from the records. By default the same numbers for all runs,
@@ -139,6 +147,9 @@ def fit(
     """
     refuse_start(plan, initial_location)
     refuse_uncovered(ledger, [plan], [seed])
+    table = data if is_table(data) else None
+    with ready_together():
+        data, (model, guide) = bound(arguments_of(model, data), (model, guide), static)
     algorithm, placed, key, scores, captured = prepare(
         model,
         data,
@@ -152,6 +163,8 @@ def fit(
         covariate_law=covariate_law,
         microbatch_size=microbatch_size,
         devices=devices,
+        initial_location=initial_location,
+        origin=table,
     )
     if plan.measuring is not None:
         assert scores is not None

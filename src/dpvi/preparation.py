@@ -16,7 +16,6 @@ from dpvi.core.guarantee import Captured
 from dpvi.core.plan import Plan
 from dpvi.core.untold import run_within_memory
 from dpvi.core.validation import FallbackWarning
-from dpvi.data.frames import arguments_of
 from dpvi.data.records import structure_of, structure_to_dict
 from dpvi.data.sampling import poisson_sampler
 from dpvi.data.sharding import Records, make_shards
@@ -34,7 +33,7 @@ from dpvi.measurable import measured_model, refuse_beside_measuring, warn_about_
 from dpvi.mechanism.rng import root_key
 from dpvi.models.base import Model, ModelError
 from dpvi.models.captured import captured, listed, with_constants
-from dpvi.models.check import check
+from dpvi.models.check import check_model, tell_of_plate
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
 from dpvi.models.guides import check_guide
@@ -85,11 +84,13 @@ def prepare(
     covariate_law: CovariateLaw | None = None,
     microbatch_size: int | None = None,
     devices: Sequence[Any] | None = None,
+    initial_location: Any = None,
     origin: Any = None,
 ) -> Prepared:
     """Check everything that can be wrong before a single record is read, then bring the records in.
 
-    Parameters are those of :func:`dpvi.fit`, and ``origin``, the user's own arrays where ``data`` is a copy of them.
+    Parameters are those of :func:`dpvi.fit`, whose constants are bound to model and guide already, and ``origin``, the
+    user's own arrays where ``data`` is a copy of them.
     """
     with ready_together():
         if isinstance(plan, Plan) and plan.measuring is not None:
@@ -102,13 +103,13 @@ def prepare(
         microbatch_size = checked_microbatch_size(microbatch_size)
         key = root_key(seed)
         checked_guarantee(plan)  # a plan that promises more than it keeps must not run
-        given, data = data, as_source(arguments_of(model, data))
+        given, data = data, as_source(data)
         structure = structure_of(described(data))
         held = {"model": model, "guide": guide, "covariate_law": covariate_law, "driver": driver}
         settings = {"family": family, "estimator": estimator, "optimizer": optimizer}
         found = captured(held, data, unlisted=settings, origin=given if origin is None else origin)
         if guide is None:
-            chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law)
+            chosen = _with_family(model, data, plan, family, estimator, driver, covariate_law, initial_location)
         else:
             chosen = _with_guide(model, guide, data, plan, estimator)
         found = with_constants(found, chosen.model, structure, data)
@@ -136,9 +137,10 @@ def _with_family(
     estimator: Estimator,
     driver: Driver | None,
     covariate_law: CovariateLaw | None,
+    initial_location: Any,
 ) -> _Inference:
     estimator.check(family)
-    ready = check(model, described(data))
+    ready = check_model(model, described(data), initial_location)
     warn_of_scales(ready)
     _check_covariates(ready, plan)
     if driver is None:
@@ -154,6 +156,7 @@ def _with_family(
 def _with_guide(model: Any, guide: Any, data: Any, plan: Plan, estimator: Estimator) -> _Inference:
     ready = check_guide(model, guide, described(data))
     warn_of_scales(ready)
+    tell_of_plate(ready.layout.implied)
     _check_covariates(ready, plan)
     if plan.schedule is not None and plan.schedule.measures:
         warnings.warn(

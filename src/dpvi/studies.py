@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from dpvi.ledger import Ledger
 from dpvi.measuring import Contributions
 from dpvi.mechanism.rng import Streams, streams
 from dpvi.models.base import Model
+from dpvi.models.constants import bound
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver
@@ -62,6 +63,7 @@ def fit_many(
     estimator: Estimator = Aligned(),
     optimizer: optax.GradientTransformation | None = None,
     guide: Any = None,
+    static: Mapping[str, Any] | None = None,
     initial_location: Any = None,
     covariate_law: CovariateLaw | None = None,
     seeds: Sequence[int] | None = None,
@@ -121,6 +123,7 @@ def fit_many(
     ``directory.key``. To whoever does not have that file they say nothing, however small the seeds are; do not publish
     it.
     """
+    data, (model, guide) = bound(data, (model, guide), static, tables=same_data)
     fits = checked_fits(data, plan, seeds, same_data, directory)
     plans = [plan] * len(fits.keys) if isinstance(plan, Plan) else list(plan)
     for one in plans:
@@ -141,6 +144,7 @@ def fit_many(
                 estimator=estimator,
                 optimizer=optimizer,
                 covariate_law=covariate_law,
+                initial_location=initial_location,
                 origin=data,
             )
             if number == 0:  # once the first of them may begin

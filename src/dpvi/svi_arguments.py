@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, cast
 
 import jax
@@ -15,10 +14,9 @@ from numpyro.optim import Minimize, _NumPyroOptim
 
 from dpvi.data.frames import arguments_of, is_table
 from dpvi.gradients.guided import Guided
+from dpvi.models.constants import bound_call, by_position
 
 _KEY_WORDS = 4  # the most that a key of JAX has, so that as a seed it stays below 2^128
-_STATIC = (bool, int, float, str, bytes, type(None))
-_ARRAY = object()
 
 
 def as_optax(optim: Any) -> optax.GradientTransformation:
@@ -71,24 +69,13 @@ def seed_of(rng_key: Any) -> int | None:
 
 
 def bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, Callable, Callable]:
-    """Data for ``fit``, with model and guide as functions of it: settings among the arguments are bound to them."""
+    """Data for ``fit``, with model and guide as functions of it: constants among the arguments are bound to them."""
     if len(args) == 1 and not kwargs and is_table(args[0]):
         return arguments_of(model, args[0]), model, guide
-    if not any(isinstance(each, _STATIC) for each in (*args, *kwargs.values())) and not (args and kwargs):
-        return args if args else kwargs, model, guide
-    arrays = [each for each in (*args, *kwargs.values()) if not isinstance(each, _STATIC)]
-    # what the functions keep are the settings, with a mark where an array stood: no records
-    args = tuple(each if isinstance(each, _STATIC) else _ARRAY for each in args)
-    kwargs = {name: each if isinstance(each, _STATIC) else _ARRAY for name, each in kwargs.items()}
-
-    def bind(function: Callable) -> Callable:
-        @wraps(function, updated=())
-        def called(*records: Any) -> Any:
-            rest = iter(records)
-            given = [next(rest) if each is _ARRAY else each for each in args]
-            named = {name: next(rest) if each is _ARRAY else each for name, each in kwargs.items()}
-            return function(*given, **named)
-
-        return called
-
-    return tuple(arrays), bind(model), bind(guide)
+    found = bound_call(args, kwargs, (model, guide), None, tables=True)
+    if found is not None:
+        return found.data, *found.functions
+    if args and kwargs:
+        data, (model, guide) = by_position(args, kwargs, (model, guide))
+        return data, model, guide
+    return args if args else kwargs, model, guide

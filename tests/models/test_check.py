@@ -42,16 +42,14 @@ def build(*, prior=None, outside=None, location=None, local=None, plate=None, re
     return model
 
 
-def no_plate(y, b):
-    normal("y", numpyro.sample("mean", dist.Normal(0.0, 1.0)), y)
+def nothing_of_records(y, b):
+    normal("first", numpyro.sample("mean", dist.Normal(0.0, 1.0)), y[0])
 
 
-def two_plates(y, b):
+def crossed_plates(y, b):
     mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
-    with numpyro.plate("records", y.shape[0]):
+    with numpyro.plate("records", y.shape[0], dim=-1), numpyro.plate("again", b.shape[0], dim=-2):
         normal("y", mean, y)
-    with numpyro.plate("again", b.shape[0]):
-        numpyro.sample("b", dist.Bernoulli(logits=mean), obs=b)
 
 
 def one_plate_twice(y, b):
@@ -144,8 +142,8 @@ def indicator(mean, y, b):
 
 
 BAD = {
-    "no plate": (no_plate, "none follows the data"),
-    "two record plates": (two_plates, "'records', 'again' all do"),
+    "no plate": (nothing_of_records, "none follows the data"),
+    "two record plates that cross": (crossed_plates, "'y' pairs every record with every other"),
     "plate of fixed size": (build(plate=lambda n: 5), "'records' does not follow the data"),
     "plate of fixed size with a column": (
         build(plate=lambda n: 5, location=lambda mean, y, b: mean + b),
@@ -316,7 +314,7 @@ def test_no_value_of_the_data_is_read():
     for data in (poisoned, missing):
         check(GOOD["plain"], data)
         messages = set()
-        for bad in (two_plates, BAD["weak coupling"][0], BAD["prior reads an integer column"][0]):
+        for bad in (crossed_plates, BAD["weak coupling"][0], BAD["prior reads an integer column"][0]):
             for records in (data, RECORDS):
                 with pytest.raises(ModelError) as caught:
                     check(bad, records)

@@ -164,7 +164,7 @@ def test_sentences_follow_from_facts(tmp_path, result):
     secret.save(path)
     text = str(Result.load(path).guarantee)
     assert "whoever knows it can remove the noise" in text
-    assert "closes over these arrays, which the statement takes as public: design (3, 2), scale ()." in text
+    assert "these arrays, which the statement takes as public: design (3, 2), scale ()." in text
     with np.load(path) as archive:
         stored = archive["header"].tobytes().decode()
     assert "closes over" not in stored

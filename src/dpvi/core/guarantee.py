@@ -29,12 +29,12 @@ _SEEDED = (
     "The explicit seed from which sampling and noise came was drawn at random and is kept secret: whoever knows it can "
     "remove the noise. For research only."
 )
-_CAPTURED = "The model closes over these arrays, which the statement takes as public: {names}."
+_CAPTURED = "The model closes over or is given as constants these arrays, which the statement takes as public: {names}."
 
 
 @dataclass(frozen=True)
 class Captured:
-    """An array that a model closes over: no record of the run, as far as can be seen, and so taken as public."""
+    """An array that a model closes over or has as a constant argument: no record, as far as can be seen, so public."""
 
     name: str
     shape: tuple[int, ...]

@@ -29,6 +29,10 @@ class FallbackWarning(UserWarning):
     """What was planned cannot be done for this model; the message says why, and what was done instead."""
 
 
+class ModelNotice(UserWarning):
+    """How a model was read where it leaves something open; the message says what to write to settle it."""
+
+
 def keep(settings: Any, **checked: Any) -> None:
     """Put checked values into a frozen dataclass, from its ``__post_init__``: what was checked is what is stored."""
     for name, value in checked.items():

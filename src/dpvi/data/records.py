@@ -167,7 +167,7 @@ def _check_leaves(data: Any) -> None:
     leaves = jax.tree_util.tree_leaves_with_path(data)
     if not leaves:
         raise ValueError("data must hold at least one array with one row per record, got none.")
-    lengths = set()
+    lengths: dict[int, list[str]] = {}
     for path, leaf in leaves:
         shape = getattr(leaf, "shape", None)
         if hasattr(leaf, "check_unchanged"):  # what a source has; the class itself is beyond this module's imports
@@ -179,7 +179,7 @@ def _check_leaves(data: Any) -> None:
         if shape is None or len(shape) == 0:
             raise ValueError(
                 f"{_where(path)} must be an array with one row per record, got a single {type(leaf).__name__}; "
-                "turn lists into arrays, and bind settings to the model with functools.partial."
+                "turn lists into arrays, and pass settings by name in static={...}."
             )
         if isinstance(leaf, np.ma.MaskedArray) or (_is_nullable(leaf) and _dtype(leaf).kind in "iub"):
             raise TypeError(
@@ -191,12 +191,14 @@ def _check_leaves(data: Any) -> None:
                 f"{_where(path)} must hold numbers or booleans, got dtype {_dtype(leaf)}; "
                 "encode text, categories and dates as numbers with declared levels first."
             )
-        lengths.add(int(shape[0]))
+        lengths.setdefault(int(shape[0]), []).append(_where(path))
     if len(lengths) > 1:
-        names = ", ".join(_where(path) for path, _ in leaves)
-        raise ValueError(f"All arrays of data must have the same number of rows, one per record; {names} differ.")
+        raise ValueError(
+            f"All arrays of data must have the same number of rows, one per record; {_odd(list(lengths.values()))}. "
+            "What is no record, such as a public table, is passed by name in static={...}."
+        )
     _check_indices(leaves)
-    if lengths == {0}:
+    if list(lengths) == [0]:
         raise ValueError("data must hold at least one record, got empty arrays.")
 
 
@@ -211,6 +213,15 @@ def _check_indices(leaves: Any) -> None:
                 "that a record would get another one's values. Bring them into one order, for example as columns of "
                 "one data frame; where their positions do belong together, pass leaf.to_numpy()."
             )
+
+
+def _odd(groups: list[list[str]]) -> str:
+    """Which arrays have another number of rows than most, from the names of those that have as many each."""
+    groups = sorted(groups, key=len, reverse=True)
+    if len(groups[0]) == len(groups[1]):
+        return f"{', '.join(name for group in groups for name in group)} differ"
+    odd = [name for group in groups[1:] for name in group]
+    return f"{', '.join(odd)} {'has' if len(odd) == 1 else 'have'} another number than {', '.join(groups[0])}"
 
 
 def _where(path: Any) -> str:

@@ -8,8 +8,8 @@ a model that couples records would silently be fitted as another model.
 finding                                      found by
 ===========================================  ==========================================================
 an array that may hold the records           what the callable can reach, :mod:`dpvi.models.captured`
-no record plate, or two                      plate sizes on two batch sizes
-local or discrete latents, ``param`` sites   one abstract run
+no record plate, or two that cross           axes of plates and observed sites on two batch sizes
+local latents, ``param`` sites               one abstract run
 prior or outer site that reads records       data flow in the jaxpr, blind to neither integers nor bits
 prior that depends on the number of records  values on two batch sizes
 coupling between records                     values with the other records exchanged, and on a batch of one
@@ -19,35 +19,67 @@ non-finite density or gradient               simulated records of several kinds;
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, overload
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.core.notices import tell
 from dpvi.data.frames import arguments_of
 from dpvi.data.records import structure_of
 from dpvi.data.sources.base import described
 from dpvi.models.base import Model, ModelError
 from dpvi.models.captured import captured
+from dpvi.models.constants import bound
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
 from dpvi.models.execution import LOG_DETERMINANT, prior_terms
+from dpvi.models.failures import explained, place
+from dpvi.models.generative import prior_draws
 from dpvi.models.guides import GuidedModel, check_guide
+from dpvi.models.implied import RecordPlate
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundings
+_PRIOR, _PRIOR_DRAWS = "prior", 4
+_STARTS = (
+    "The density of the model is not finite near z = 0, but at draws from its prior. A run that takes steps starts "
+    "near z = 0 unless it is told otherwise: pass initial_location=, for example prior medians."
+)
 _OTHER_PROGRAM = 1e-3  # batch of one against batch of three: sums may be ordered differently
 
 
 @overload
-def check(model: Model | Callable, data: Any, *, guide: None = None) -> Model: ...
+def check(
+    model: Model | Callable,
+    data: Any,
+    *,
+    guide: None = None,
+    static: Mapping[str, Any] | None = None,
+    initial_location: Any = None,
+) -> Model: ...
 @overload
-def check(model: Model | Callable, data: Any, *, guide: Callable) -> GuidedModel: ...
-def check(model: Model | Callable, data: Any, *, guide: Callable | None = None) -> Model | GuidedModel:
+def check(
+    model: Model | Callable,
+    data: Any,
+    *,
+    guide: Callable,
+    static: Mapping[str, Any] | None = None,
+    initial_location: Any = None,
+) -> GuidedModel: ...
+def check(
+    model: Model | Callable,
+    data: Any,
+    *,
+    guide: Callable | None = None,
+    static: Mapping[str, Any] | None = None,
+    initial_location: Any = None,
+) -> Model | GuidedModel:
     """Refuse a model that is not a prior plus one independent term per record, and return it ready to fit.
 
     Parameters
@@ -59,6 +91,10 @@ def check(model: Model | Callable, data: Any, *, guide: Callable | None = None) 
     guide
         A NumPyro guide, for :func:`dpvi.fit` with one: then guide and model are checked together, see
         :func:`~dpvi.models.guides.check_guide`.
+    static
+        ``{argument: constant}`` for model and guide, as for :func:`dpvi.fit`.
+    initial_location
+        As for :func:`dpvi.fit`: without a guide, a further point at which the model is tried.
 
     Returns
     -------
@@ -71,25 +107,42 @@ def check(model: Model | Callable, data: Any, *, guide: Callable | None = None) 
         With one sentence per finding.
     """
     data = arguments_of(model, data)
+    data, (model, guide) = bound(data, (model, guide), static)
     held = {"model": model} if guide is None else {"model": model, "guide": guide}
-    structure = structure_of(described(data))
+    structure_of(described(data))  # its sentences about leaves come first
     captured(held, data)
-    if guide is not None:
-        return check_guide(model, guide, described(data))
+    if guide is None:
+        return check_model(model, described(data), initial_location)
+    guided = check_guide(model, guide, described(data))
+    tell_of_plate(guided.layout.implied)
+    return guided
+
+
+def check_model(model: Model | Callable, data: Any, initial_location: Any = None) -> Model:
+    """:func:`check` of a model without a guide that was handed its constants and holds no records."""
+    structure = structure_of(data)
     ready = as_model(model, structure)
     if isinstance(ready, NumPyroModel):
         if jax.tree.structure(ready.structure) != jax.tree.structure(structure) or ready.structure != structure:
             raise ModelError(
                 "The model was built for records of another structure; build it again from the structure of this data."
             )
-        findings = _outer_findings(ready) + _imputation_findings(ready)
+        findings = _outer_findings(ready) + _unread_findings(ready)
     else:
         findings = _output_findings(ready, structure)
     if not findings:
-        findings = _value_findings(ready, structure)
+        findings = _value_findings(ready, structure, initial_location)
     if findings:
         raise ModelError(findings)
+    if isinstance(ready, NumPyroModel):
+        tell_of_plate(ready.layout.implied)
     return ready
+
+
+def tell_of_plate(implied: RecordPlate | None) -> None:
+    """Say which plate was added to a model, or which were taken as one."""
+    if implied is not None:
+        tell(f"The model was completed: {implied}. The check found no record that depends on another.")
 
 
 def as_model(model: Model | Callable, structure: Any) -> Model:
@@ -125,8 +178,8 @@ def _outer_findings(model: NumPyroModel) -> list[str]:
         jaxpr, (values, terms) = jax.make_jaxpr(outside, return_shape=True)(_vector(model), batch)
     except Exception as error:
         raise ModelError(
-            f"The model must run when every latent site is given a value, but fails with {type(error).__name__}; "
-            "draw random numbers at sample sites only, not with numpyro.prng_key."
+            f"The model must run when every latent site is given a value, but fails with {type(error).__name__}"
+            f"{place(error)}; draw random numbers at sample sites only, not with numpyro.prng_key."
         ) from error
     flags = depends(jaxpr, [False] + [True] * len(jax.tree.leaves(batch)))
     moving = {name for name, flag in zip(sorted(values), flags[: len(values)], strict=True) if flag}
@@ -148,20 +201,29 @@ def _outer_findings(model: NumPyroModel) -> list[str]:
     return findings
 
 
-def _imputation_findings(model: NumPyroModel) -> list[str]:
-    if not model.layout.imputed:
+def _unread_findings(model: NumPyroModel) -> list[str]:
+    """Sites that are given a value because nothing should read it, and are read, by data flow."""
+    names = [*model.layout.imputed, *model.layout.unread]
+    if not names:
         return []
-    names = sorted(model.layout.imputed)
-    jaxpr = jax.make_jaxpr(lambda imputed, z, batch: model.record_terms(z, batch, imputed))(
-        model.layout.imputed, _vector(model), batched(model.structure, _BATCH)
-    )
-    num_others = len(jaxpr.in_avals) - len(names)
-    return [
-        f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model and need a guide "
-        "with local variables: pass one with guide=, or marginalise them."
-        for i, name in enumerate(names)
-        if any(depends(jaxpr, [j == i for j in range(len(names))] + [False] * num_others))
-    ]
+
+    def terms(given: Any, z: jax.Array, batch: Any) -> Any:
+        return model.record_terms(z, batch, given), model.prior_terms(z, batch, given)
+
+    jaxpr = jax.make_jaxpr(terms)(model.given, _vector(model), batched(model.structure, _BATCH))
+    num_inputs, first, findings = len(jaxpr.in_avals), 0, []
+    for name in sorted(model.given):  # the order in which a dict is flattened
+        here = range(first, first := first + len(jax.tree.leaves(model.given[name])))
+        if name not in names or not any(depends(jaxpr, [index in here for index in range(num_inputs)])):
+            continue
+        findings.append(
+            f"Some parameters of the network {name.removesuffix('$params')!r} have no prior; give all of them one in "
+            "random_flax_module, or pass a guide, which learns the others."
+            if name in model.layout.unread
+            else f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model and need a "
+            "guide with local variables: pass one with guide=, or marginalise them."
+        )
+    return findings
 
 
 def _output_findings(model: Model, structure: Any) -> list[str]:
@@ -196,27 +258,67 @@ def _describe(output: Any) -> str:
     return f"a {type(output).__name__}"
 
 
-def _value_findings(model: Model, structure: Any) -> list[str]:
+def _value_findings(model: Model, structure: Any, initial_location: Any) -> list[str]:
     """What only numbers show: one compiled function, run on each kind of simulated records."""
     evaluate = compiled_for_few_calls(lambda z, batch: _evaluate(model, z, batch), model.dimension)
-    z = jnp.asarray(0.3 * np.random.default_rng(1).standard_normal(model.dimension), dtype=jnp.result_type(float))
-    kinds = simulate(structure, _BATCH)
-    try:
-        results = [evaluate(z, simulated.first) for simulated in kinds]
-    except Exception as error:
-        raise ModelError(
-            f"The model must run on a batch of one record, but fails with {type(error).__name__}; "
-            "keep the record axis in every array, for example no jnp.squeeze without an axis."
-        ) from error
+    first: _Tried | None = None
+    for where, z in _points(model, initial_location):
+        try:
+            tried = _try(model, evaluate, z, simulate(structure, _BATCH))
+        except Exception as error:
+            raise ModelError(
+                f"The model must run on a batch of one record, but fails with {explained(error, structure)}; "
+                "keep the record axis in every array, for example no jnp.squeeze without an axis."
+            ) from error
+        first = first or tried
+        if not _finite_findings(tried.results):
+            if where == _PRIOR:
+                tell(_STARTS)
+            break
+    else:
+        assert first is not None
+        tried = first
+    findings = _finite_findings(tried.results)
+    if isinstance(model, NumPyroModel):
+        findings += _size_findings(tried.results)
+        findings += _neighbour_findings(evaluate, tried)
+        if model.layout.implied is not None and not findings:  # what no user vouched for is tried at another point, too
+            further = _try(model, evaluate, -3 * tried.z, tried.kinds)
+            findings += _size_findings(further.results) + _neighbour_findings(evaluate, further)
+    return findings
+
+
+class _Tried(NamedTuple):
+    """A model at one point, on batches of each kind."""
+
+    z: jax.Array
+    kinds: list[Simulated]
+    results: list[dict[str, Any]]
+
+
+def _try(model: Model, evaluate: Callable, z: jax.Array, kinds: list[Simulated]) -> _Tried:
+    results = [evaluate(z, simulated.first) for simulated in kinds]
     plain = any(_usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
     if not plain and isinstance(model, NumPyroModel):
         kinds = with_responses(model, z, kinds)
         results = [evaluate(z, simulated.first) for simulated in kinds]
-    findings = _finite_findings(results)
+    return _Tried(z, kinds, results)
+
+
+def _points(model: Model, initial_location: Any) -> Iterator[tuple[str, jax.Array]]:
+    """Where a model is tried, until it is finite: near z = 0, where a run was told to start, and at prior draws."""
+    dtype = jnp.result_type(float)
+    yield "near zero", jnp.asarray(0.3 * np.random.default_rng(1).standard_normal(model.dimension), dtype)
+    if initial_location is not None:
+        with contextlib.suppress(TypeError, ValueError):  # the run itself says what is wrong with it
+            given = initial_location
+            z = model.unconstrain(given) if isinstance(given, dict) else jnp.asarray(given, dtype)
+            if z.shape == (model.dimension,):
+                yield "initial_location", z.astype(dtype)
     if isinstance(model, NumPyroModel):
-        findings += _size_findings(results)
-        findings += _neighbour_findings(evaluate, z, kinds, results)
-    return findings
+        with contextlib.suppress(NotImplementedError):  # an improper prior has no sampler
+            draws = prior_draws(model, jax.random.key(1), _PRIOR_DRAWS)
+            yield from ((_PRIOR, draw.astype(dtype)) for draw in draws)
 
 
 def _evaluate(model: Model, z: jax.Array, batch: Any) -> dict[str, Any]:
@@ -249,8 +351,8 @@ def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
     what = "gradient of the log-likelihood" if dense else "log-likelihood"
     findings.append(
         f"The {what} is not finite for any kind of simulated record (normal, uniform, positive, proportions, zeros, "
-        "ones, whole numbers 0 and 1, and responses drawn from the model): check the supports and scales of the "
-        "observed sites."
+        "ones, whole numbers 0 and 1, and responses drawn from the model), neither near z = 0 nor at draws from the "
+        "prior: check the supports and scales of the observed sites, or pass initial_location=, a point where it is."
     )
     return findings
 
@@ -272,12 +374,12 @@ def _size_findings(results: list[dict[str, Any]]) -> list[str]:
     return findings
 
 
-def _neighbour_findings(
-    evaluate: Callable, z: jax.Array, kinds: list[Simulated], results: list[dict[str, Any]]
-) -> list[str]:
-    for simulated, result in zip(kinds, results, strict=True):
+def _neighbour_findings(evaluate: Callable, tried: _Tried) -> list[str]:
+    for simulated, result in zip(tried.kinds, tried.results, strict=True):
         for row in range(_BATCH if simulated.varied else 0):
-            if differs(evaluate(z, simulated.among_others(row))["terms"][row], result["terms"][row], _SAME_PROGRAM):
+            if differs(
+                evaluate(tried.z, simulated.among_others(row))["terms"][row], result["terms"][row], _SAME_PROGRAM
+            ):
                 return [
                     "Records are coupled: the term of a record changes with the values of other records in the batch; "
                     "centre, scale or rank with public constants outside the model instead."

@@ -6,7 +6,7 @@ record plate is the one whose size follows the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -14,14 +14,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend import core
-from numpyro.distributions import biject_to
+from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, biject_to
 
 from dpvi.models.base import ModelError
 from dpvi.models.dependence import depends
+from dpvi.models.enumeration import Discrete, enumeration_findings, finite_support
 from dpvi.models.execution import execute, plates_of, scaled_in_a_loop, whole_batch
+from dpvi.models.failures import failure_findings
+from dpvi.models.implied import RecordPlate, Spans, crossing_findings, lacking, spans_of, with_plate
+from dpvi.models.missing_plate import Kind, dependent, missing_plate
 from dpvi.models.sites import Site, layout, support_parameters, with_parameters
 
 BATCH_SIZES = (2, 3)
+_NETWORK = "$params"  # how numpyro.contrib.module calls the parameters of a network
 
 
 class Layout(NamedTuple):
@@ -36,14 +41,23 @@ class Layout(NamedTuple):
     imputed
         ``{name: zero}`` for the unobserved half of sites with ``obs_mask``: their terms integrate to one, so they are
         left out.
+    unread
+        ``{name: zeros}`` for parameters of networks whose weights have priors: nothing reads where they start.
+    enumerated
+        Discrete latent sites of a record, which are summed over.
     responses
         ``{index of a leaf: site}`` for leaves passed to a site as they are, ``obs=y``.
+    implied
+        What the model lacked of its record plate; None where it lacked nothing.
     """
 
     sites: tuple[Site, ...]
     record_plate: str
     imputed: dict[str, np.ndarray]
+    unread: dict[str, Any]
+    enumerated: dict[str, Discrete]
     responses: dict[int, str]
+    implied: RecordPlate | None
 
 
 class _Seen(NamedTuple):
@@ -56,34 +70,49 @@ class _Seen(NamedTuple):
     dtype: Any
     unconstrained_shape: tuple[int, ...]
     support: Any
-    plates: dict[str, int]
+    plates: dict[str, int]  # axes
+    kind: Kind | None = None  # of sample sites, with the sizes of this run alone
+    start: Any = None  # of param sites, as shapes
 
 
 class _Sketch(NamedTuple):
     sites: dict[str, _Seen]
     plates: dict[str, tuple[int, bool]]  # size of the batch dimension, whether it draws a subsample of its own
+    spans: Spans
     responses: dict[int, str]
     scaled: dict[str, list[str]]  # by plate, scaled sites of one that is met in loops only
-    jaxpr: Any  # its outputs are the traced bounds of the supports, in order
+    finite: list[str]  # discrete latents with a finite support
+    jaxpr: Any  # its outputs are the traced bounds of the supports, in order, and then the finite supports
 
 
 def discover(function: Callable, structure: Any) -> Layout:
     """Find the latent sites and the record plate, or say in a :class:`ModelError` why the model cannot be used."""
     small, large = (_sketch(function, structure, size) for size in BATCH_SIZES)
+    crossed = crossing_findings(small.spans, large.spans, BATCH_SIZES)
+    if crossed:
+        raise ModelError(crossed)
+    implied = lacking(small.spans, large.spans, BATCH_SIZES)
+    if implied is not None:
+        small, large = (_sketch(with_plate(function, implied), structure, size) for size in BATCH_SIZES)
     record_plate, findings = _record_plate(small, large)
     if record_plate is None:
         raise ModelError(findings)
     findings += scale_findings(small.scaled[record_plate], record_plate)
     imputed = _imputed(small, record_plate)
     # Without a response every site under the plate looks like a local latent, which is not what is wrong.
-    findings += _unobserved_finding(small, record_plate) or _site_findings(small, large, record_plate, imputed)
+    unread = _unread(small)
+    bounds, finite = _values(small)
+    enumerated = _enumerated(small, record_plate, imputed, finite)
+    findings += enumeration_findings(enumerated)
+    left_out = {*imputed, *unread, *enumerated}
+    findings += _unobserved_finding(small, record_plate) or _site_findings(small, large, record_plate, left_out)
     if findings:
         raise ModelError(findings)
-    latent = {name: seen for name, seen in small.sites.items() if not seen.is_observed and name not in imputed}
-    supports = _fixed_supports(latent, small.sites, small.jaxpr)
+    latent = {name: seen for name, seen in small.sites.items() if not seen.is_observed and name not in left_out}
+    supports = _fixed_supports(latent, small.sites, bounds)
     entries = [(name, seen.shape, seen.unconstrained_shape, supports[name]) for name, seen in latent.items()]
     zeros = {name: np.zeros((), small.sites[name].dtype) for name in imputed}
-    return Layout(layout(entries), record_plate, zeros, small.responses)
+    return Layout(layout(entries), record_plate, zeros, unread, enumerated, small.responses, implied)
 
 
 def batched(structure: Any, num_records: int) -> Any:
@@ -105,15 +134,22 @@ def _sketch(function: Callable, structure: Any, num_records: int) -> _Sketch:
         trace = execute(function, batch, fill, key=key)
         kept["sites"] = {name: _seen(message) for name, message in trace.items() if _is_site(message)}
         kept["plates"] = _plates(trace)
+        kept["spans"] = spans_of(trace)
         kept["scaled"] = {plate: scaled_in_a_loop(trace, plate) for plate in kept["plates"]}
         kept["responses"] = _responses(trace, jax.tree.leaves(batch))
-        return [value for seen in kept["sites"].values() for value in _traced(seen.support)]
+        kept["finite"], values = [], []
+        for name, seen in kept["sites"].items():
+            support = finite_support(trace[name]["fn"]) if seen.is_discrete else None
+            if support is not None:
+                kept["finite"].append(name)
+                values.append(jnp.asarray(support).astype(seen.dtype))
+        return [value for seen in kept["sites"].values() for value in _traced(seen.support)] + values
 
     key, noise = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros(())))
     try:
         jaxpr = jax.make_jaxpr(run)(key, noise, batched(structure, num_records))
     except Exception as error:
-        raise ModelError(_failure(error, met)) from error
+        raise ModelError(failure_findings(error, met, structure)) from error
     return _Sketch(**kept, jaxpr=jaxpr)
 
 
@@ -144,31 +180,64 @@ def _is_site(message: dict) -> bool:
 
 def _seen(message: dict) -> _Seen:
     if message["type"] != "sample":
-        return _Seen(message["type"], True, False, (), None, (), None, {})
-    plates = {frame.name: frame.size for frame in message["cond_indep_stack"]}
+        start = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), message["value"]
+        )
+        return _Seen(message["type"], True, False, (), None, (), None, {}, start=start)
+    plates = {frame.name: frame.dim for frame in message["cond_indep_stack"]}
     shape, dtype = jnp.shape(message["value"]), jnp.result_type(message["value"])
+    in_loop, event_dim = "_scan_current_index" in message["infer"], message["fn"].event_dim
+    kind = Kind(_class_name(message["fn"]), message["is_observed"], in_loop, (shape, shape), event_dim)
     if message["is_observed"]:
-        return _Seen("sample", True, False, shape, dtype, (), None, plates)
+        return _Seen("sample", True, False, shape, dtype, (), None, plates, kind)
     support = message["fn"].support
     if support is None or support.is_discrete:
-        return _Seen("sample", False, True, shape, dtype, shape, None, plates)
+        return _Seen("sample", False, True, shape, dtype, shape, None, plates, kind)
     unconstrained_shape = _bijection(message["name"], support).inverse_shape(shape)
-    return _Seen("sample", False, False, shape, dtype, unconstrained_shape, support, plates)
+    return _Seen("sample", False, False, shape, dtype, unconstrained_shape, support, plates, kind)
+
+
+def _class_name(distribution: Any) -> str:
+    while isinstance(distribution, (Independent, ExpandedDistribution, MaskedDistribution)):
+        distribution = distribution.base_dist
+    return type(distribution).__name__
 
 
 def _traced(support: Any) -> list[Any]:
     return [value for value in support_parameters(support) or () if isinstance(value, Tracer)]
 
 
-def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], jaxpr: Any) -> dict[str, Any]:
-    """Supports with traced bounds replaced by their values, and None where a bound moves with a latent or a record."""
+def _values(sketch: _Sketch) -> tuple[list[tuple[bool, Any]], dict[str, Any]]:
+    """(whether it moves with a latent or a record, value) of traced bounds, and finite supports that do not move."""
+    jaxpr = sketch.jaxpr
     moving = depends(jaxpr, [True] * len(jaxpr.in_avals))
     values = list(moving)
     if not all(moving):
-        # Constant bounds ignore the inputs, so any will do.
+        # Constant values ignore the inputs, so any will do.
         inputs = [jnp.zeros(aval.shape, aval.dtype) for aval in jaxpr.in_avals[1:]]
         values = [np.asarray(value) for value in jax.jit(core.jaxpr_as_fun(jaxpr))(jax.random.key(0), *inputs)]
-    bounds = iter(zip(moving, values, strict=True))
+    found = list(zip(moving, values, strict=True))
+    num_bounds = len(found) - len(sketch.finite)
+    finite = {name: value for name, (moves, value) in zip(sketch.finite, found[num_bounds:], strict=True) if not moves}
+    return found[:num_bounds], finite
+
+
+def _enumerated(
+    sketch: _Sketch, record_plate: str, imputed: list[str], finite: Mapping[str, Any]
+) -> dict[str, Discrete]:
+    latents = {}
+    for name, seen in sketch.sites.items():
+        if not seen.is_discrete or record_plate not in seen.plates or name in imputed or seen.kind is None:
+            continue
+        shape = list(seen.shape)
+        shape[seen.plates[record_plate] - seen.kind.event_dim] = 1
+        latents[name] = Discrete(finite.get(name), tuple(shape), seen.kind.event_dim, seen.kind.in_loop)
+    return latents
+
+
+def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], found: list[tuple[bool, Any]]) -> dict[str, Any]:
+    """Supports with traced bounds replaced by their values, and None where a bound moves with a latent or a record."""
+    bounds = iter(found)
     supports = {}
     for name, seen in sites.items():
         parameters, known, moves = support_parameters(seen.support), [], False
@@ -200,33 +269,12 @@ def _responses(trace: dict[str, dict], leaves: list[Any]) -> dict[int, str]:
     }
 
 
-def _failure(error: Exception, plates: list[str]) -> list[str]:
-    if isinstance(error, ModelError):
-        return list(error.findings)
-    if isinstance(error, (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)):
-        return [
-            f"The model must be a JAX function of the records, but fails with {type(error).__name__}: "
-            "sizes and branches must not depend on values of records; pass sizes as settings with functools.partial."
-        ]
-    # The text of the error may hold sizes, so it stays in the traceback; the sentence names the likely cause.
-    if plates:
-        hint = (
-            f"check that the size of {_names(plates)} is taken from an argument, as in x.shape[0], "
-            "and that further axes of a record are declared with to_event or a plate of their own"
-        )
-    else:
-        hint = "check its arguments: a tuple of data is passed by position, a dict by name"
-    return [
-        f"The model must run on any number of records, but fails with {type(error).__name__} on two or three; {hint}."
-    ]
-
-
 def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]]:
-    findings, following = [], []
+    findings, spanning = [], []
     for name, (size, draws) in small.plates.items():
         other, draws_too = large.plates.get(name, (size, draws))
         if (size, other) == BATCH_SIZES:
-            following.append(name)
+            spanning.append(name)
         elif size != other:
             findings.append(
                 f"Plate {name!r} must either have a fixed size or one entry per record, but its size changes with the "
@@ -237,28 +285,25 @@ def _record_plate(small: _Sketch, large: _Sketch) -> tuple[str | None, list[str]
                 f"Plate {name!r} draws a subsample inside the model, which the accountant knows nothing of; "
                 "remove subsample_size, fit draws the batches."
             )
-    if len(following) > 1:
+    if len(spanning) > 1:
         findings.append(
-            f"One plate must span the records, but {_names(following)} all do; "
+            f"One plate must span the records, but {_names(spanning)} all do; "
             "put every site of a record under one plate."
         )
         return None, findings
-    if not following:
-        return None, [*findings, _missing(small)]
-    return following[0], findings
+    if not spanning:
+        return None, [*findings, _missing(small, large)]
+    return spanning[0], findings
 
 
-def _missing(sketch: _Sketch) -> str:
-    holding = sorted({plate for seen in sketch.sites.values() if seen.is_observed for plate in seen.plates})
-    if holding:
-        return (
-            f"The model must have a plate that spans the records, but the size of {_names(holding)} does not follow "
-            "the data; take it from an argument, as in numpyro.plate('records', x.shape[0])."
-        )
-    return (
-        "The model must have a plate that spans the records, but none follows the data; put the observed sites under "
-        "`with numpyro.plate('records', x.shape[0]):` so that each record has a term of its own."
-    )
+def _missing(small: _Sketch, large: _Sketch) -> str:
+    kinds = {}
+    for name, seen in small.sites.items():
+        other = large.sites.get(name)
+        if seen.kind is not None and other is not None:
+            kinds[name] = seen.kind._replace(sizes=(seen.shape, other.shape))
+    holding = sorted({plate for seen in small.sites.values() if seen.is_observed for plate in seen.plates})
+    return missing_plate(kinds, _names(holding), BATCH_SIZES)
 
 
 def scale_findings(names: list[str], record_plate: str) -> list[str]:
@@ -282,6 +327,17 @@ def _imputed(sketch: _Sketch, record_plate: str) -> list[str]:
     ]
 
 
+def _unread(sketch: _Sketch) -> dict[str, Any]:
+    # random_flax_module and its kin start a network, and then draw all or some of its weights under the same name.
+    return {
+        name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), seen.start)
+        for name, seen in sketch.sites.items()
+        if seen.type == "param"
+        and name.endswith(_NETWORK)
+        and any(site.startswith(name.removesuffix(_NETWORK) + "/") for site in sketch.sites)
+    }
+
+
 def _unobserved_finding(sketch: _Sketch, record_plate: str) -> list[str]:
     inside = [seen for seen in sketch.sites.values() if record_plate in seen.plates]
     if any(seen.is_observed for seen in inside):
@@ -292,20 +348,21 @@ def _unobserved_finding(sketch: _Sketch, record_plate: str) -> list[str]:
     ]
 
 
-def _site_findings(small: _Sketch, large: _Sketch, record_plate: str, imputed: list[str]) -> list[str]:
+def _site_findings(small: _Sketch, large: _Sketch, record_plate: str, left_out: set[str]) -> list[str]:
     findings = []
     for name, seen in small.sites.items():
         other = large.sites.get(name)
         if other is None:
             findings.append(f"Site {name!r} must exist for any number of records, but comes and goes with it.")
-        elif seen.type != "sample":
+        elif seen.type != "sample" and name not in left_out:
             findings.append(
                 f"The model must hold sample sites only, but {name!r} is a numpyro.{seen.type} (flax modules make "
-                "such sites); give it a prior with numpyro.sample."
+                "such sites); give it a prior with numpyro.sample, or a network's weights theirs with "
+                "random_flax_module."
             )
-        elif not seen.is_observed and name not in imputed:
+        elif not seen.is_observed and name not in left_out:
             findings += _latent_findings(name, seen, other, record_plate)
-    if all(seen.is_observed or name in imputed for name, seen in small.sites.items()):
+    if all(seen.is_observed or name in left_out for name, seen in small.sites.items()):
         findings.append("The model must have at least one latent site outside the record plate, but has none to infer.")
     return findings
 
@@ -319,13 +376,19 @@ def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) ->
         ]
     if seen.is_discrete:
         return [
-            f"Latent site {name!r} is discrete and enumeration is not supported: marginalise it, "
-            "for example with numpyro's MixtureSameFamily."
+            f"Latent site {name!r} is discrete and shared by all records, so that no gradient moves it: marginalise "
+            "it, or put it under the record plate if every record has its own."
         ]
     if seen.shape != other.shape:
+        known = (
+            None
+            if seen.kind is None
+            else dependent(name, seen.kind._replace(sizes=(seen.shape, other.shape)), BATCH_SIZES)
+        )
         return [
-            f"Latent site {name!r} must have the same shape for any number of records, but grows with it: a parameter "
-            "per record belongs inside the record plate and needs a guide with local variables, guide=."
+            known
+            or f"Latent site {name!r} must have the same shape for any number of records, but grows with it: a "
+            "parameter per record belongs inside the record plate and needs a guide with local variables, guide=."
         ]
     return []
 

@@ -47,23 +47,33 @@ def execute(function: Callable, batch: Any, fill: Callable, *, key: jax.Array | 
         return recorder.get_trace(*args, **kwargs)
 
 
-def fill_from(z: jax.Array, sites: Mapping[str, Site], imputed: Mapping[str, Any], num_records: int) -> Callable:
+def fill_from(z: jax.Array, sites: Mapping[str, Site], given: Mapping[str, Any], num_records: int) -> Callable:
     """Give every latent site its part of z, mapped to its support; the log-determinant is recorded beside it.
 
-    ``imputed`` sites (the unobserved half of ``obs_mask``) get a value that enters no term that is kept.
+    ``given`` sites (the unobserved half of ``obs_mask``, networks whose weights are drawn) get a value that enters no
+    term that is kept.
     """
 
     def fill(message: dict) -> Any:
         if message["type"] == "plate":
             return whole_batch(message, num_records)
+        if message["type"] == "param":
+            return given.get(message["name"])
         if message["type"] != "sample" or message["is_observed"]:
             return None
         name = message["name"]
-        if name in imputed:
-            return jnp.broadcast_to(imputed[name], message["fn"].shape())
+        if name in given:
+            return given_value(given[name], message)
         return to_support(message, sites[name].of(z)) if name in sites else None
 
     return fill
+
+
+def given_value(value: Any, message: dict) -> jax.Array:
+    """A value of a site for any number of records; in a loop that of all turns, of which NumPyro takes one."""
+    shape = message["fn"].shape()
+    turns = jnp.shape(value)[:1] if jnp.ndim(value) > len(shape) else ()
+    return jnp.broadcast_to(value, (*turns, *shape))
 
 
 def to_support(message: dict, value: jax.Array) -> jax.Array:

@@ -25,6 +25,7 @@ from dpvi.models.simulate import compiled_for_few_calls
 
 _BATCH = 3
 _MAX_SUPPORT = 256
+_LATENTS = 0x6C617465  # keeps the draws of discrete latents apart from those of responses
 
 
 def simulate_records(
@@ -93,7 +94,7 @@ def generative_findings(model: Any, covariate_law: CovariateLaw | None = None) -
     shapes: dict[int, tuple[int, ...]] = {}
 
     def look(z: jax.Array, batch: Any, key: jax.Array) -> list[jax.Array]:
-        trace = model.run(z, batch)
+        trace = model.drawn(z, batch, key)
         found.extend(_site_findings(model, trace, jax.tree.leaves(batch)))
         draws = {} if found else _draws(model, trace, key)
         shapes.update({index: jnp.shape(draw) for index, draw in draws.items()})
@@ -136,7 +137,7 @@ def enumerated_response(model: NumPyroModel) -> tuple[int, np.ndarray] | None:
     Then an expectation over the response is a finite sum and needs no draws. ``None`` where the record plate holds
     several sites, the response is a vector, or its support is infinite or moves with the parameters or covariates.
     """
-    if len(model.layout.responses) != 1 or model.layout.imputed:
+    if len(model.layout.responses) != 1 or model.layout.imputed or model.layout.enumerated:
         return None
     ((index, name),) = model.layout.responses.items()
 
@@ -184,7 +185,7 @@ def _plates_of_one(message: dict) -> Any:
 def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
     """Draw every response given the others as they stand in ``batch``."""
     leaves, treedef = jax.tree.flatten(batch)
-    for index, draw in _draws(model, model.run(z, batch), key).items():
+    for index, draw in _draws(model, model.drawn(z, batch, jax.random.fold_in(key, _LATENTS)), key).items():
         leaves[index] = _as_leaf(draw, leaves[index].dtype)
     return jax.tree.unflatten(treedef, leaves)
 
@@ -236,7 +237,7 @@ def _site_findings(model: NumPyroModel, trace: Mapping[str, dict], leaves: list[
     plate = trace[model.record_plate]
     subsample = plate["args"][0] / plate["value"].shape[0]
     for name, message in trace.items():
-        if message["type"] != "sample" or name in model.layout.imputed:
+        if message["type"] != "sample" or name in model.given:
             continue
         if execution.membership(message, model.record_plate) is None:
             continue

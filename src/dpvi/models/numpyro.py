@@ -5,7 +5,8 @@ For unconstrained z with sites z_s and bijections b_s to their supports,
     log_prior(z)         = Σ_{sites outside the record plate} log p(site) + Σ_s log|det ∂b_s/∂z_s|
     log_likelihood(z, x) = Σ_{sites inside the record plate} log p(site), the model run on a batch holding x alone
 
-so the sum over records is NumPyro's own log joint, and no term ever sees two records.
+so the sum over records is NumPyro's own log joint, and no term ever sees two records. Where a record has discrete
+latents, its term is the logarithm of the sum over their values (:mod:`dpvi.models.enumeration`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from numpyro.distributions import biject_to
 from dpvi.models import execution
 from dpvi.models.base import Record
 from dpvi.models.discovery import Layout, discover
+from dpvi.models.enumeration import combinations
+from dpvi.models.implied import with_plate
 from dpvi.models.plated import PlatedModel
 from dpvi.models.sites import (
     StaticBijections,
@@ -44,7 +47,7 @@ class NumPyroModel(PlatedModel):
     Raises
     ------
     ModelError
-        Where the model has no plate that spans the records, or two, local or discrete latents, or ``param`` sites.
+        Where nothing spans the records, or with continuous latents of a record's own or ``param`` sites.
 
     Examples
     --------
@@ -59,9 +62,12 @@ class NumPyroModel(PlatedModel):
     """
 
     def __init__(self, function: Callable, structure: Any):
-        self.function = function
         self.structure = structure
         self.layout: Layout = discover(function, structure)
+        self.function = function if self.layout.implied is None else with_plate(function, self.layout.implied)
+        self._combinations = combinations(self.layout.enumerated) if self.layout.enumerated else {}
+        anyone = {name: values[0] for name, values in self._combinations.items()}  # for what does not depend on it
+        self.given: dict[str, Any] = {**self.layout.imputed, **self.layout.unread, **anyone}
         self._by_name = {site.name: site for site in self.sites}
         # What runs on a placeholder is traced even when called eagerly: NumPyro checks the parameters of concrete
         # distributions, and a column of zeros may be a scale.
@@ -76,6 +82,8 @@ class NumPyroModel(PlatedModel):
     def log_likelihood(self, z: jax.Array, record: Record) -> jax.Array:
         """log p(x_i | z) for one record, a scalar."""
         batch = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), record)
+        if self._combinations:
+            return jnp.reshape(self.record_terms(z, batch), ())
         inside = execution.record_log_probs(self.run(z, batch), self.record_plate, self.layout.imputed)
         return _sum([execution.total(log_prob) for log_prob, _ in inside])
 
@@ -93,22 +101,41 @@ class NumPyroModel(PlatedModel):
         check_values(values, self.sites)
         return self._inverse({site.name: values[site.name] for site in self.sites})
 
-    def run(self, z: jax.Array, batch: Any, imputed: Mapping[str, Any] | None = None) -> dict[str, dict]:
-        """NumPyro's messages with the latent sites at z and the records of ``batch``, which has a leading axis."""
+    def run(self, z: jax.Array, batch: Any, given: Mapping[str, Any] | None = None) -> dict[str, dict]:
+        """NumPyro's messages with the latent sites at z and the records of ``batch``, which has a leading axis.
+
+        ``given`` are values of sites that enter no term, in place of the model's own, ``self.given``.
+        """
         check_vector(z, self.dimension)
         num_records = jax.tree.leaves(batch)[0].shape[0]
-        fill = execution.fill_from(z, self._by_name, imputed or self.layout.imputed, num_records)
+        fill = execution.fill_from(z, self._by_name, given or self.given, num_records)
         return execution.execute(self.function, batch, fill)
 
-    def prior_terms(self, z: jax.Array, batch: Any) -> dict[str, jax.Array]:
+    def prior_terms(self, z: jax.Array, batch: Any, given: Mapping[str, Any] | None = None) -> dict[str, jax.Array]:
         """The parts of the log prior by site, as the model computes them on ``batch``; for the model check."""
-        return execution.prior_terms(self.run(z, batch), self.record_plate)
+        return execution.prior_terms(self.run(z, batch, given), self.record_plate)
 
-    def record_terms(self, z: jax.Array, batch: Any, imputed: Mapping[str, Any] | None = None) -> jax.Array:
+    def record_terms(self, z: jax.Array, batch: Any, given: Mapping[str, Any] | None = None) -> jax.Array:
         """The log-likelihood of each record as the model computes it on a whole batch; for the model check."""
         num_records = jax.tree.leaves(batch)[0].shape[0]
-        inside = execution.record_log_probs(self.run(z, batch, imputed), self.record_plate, self.layout.imputed)
-        return _sum([_per_record(log_prob, axis, num_records) for log_prob, axis in inside])
+
+        def terms(discrete: Mapping[str, Any]) -> jax.Array:
+            trace = self.run(z, batch, {**(given or self.given), **discrete})
+            inside = execution.record_log_probs(trace, self.record_plate, self.layout.imputed)
+            return _sum([_per_record(log_prob, axis, num_records) for log_prob, axis in inside])
+
+        if not self._combinations:
+            return terms({})
+        return jax.nn.logsumexp(jax.vmap(terms)(jax.tree.map(jnp.asarray, self._combinations)), axis=0)
+
+    def drawn(self, z: jax.Array, batch: Any, key: jax.Array) -> dict[str, dict]:
+        """As :meth:`run`, with the discrete latents of every record drawn."""
+        if not self._combinations:
+            return self.run(z, batch)
+        num_records = jax.tree.leaves(batch)[0].shape[0]
+        given = {name: value for name, value in self.given.items() if name not in self._combinations}
+        fill = execution.fill_from(z, self._by_name, given, num_records)
+        return execution.execute(self.function, batch, fill, key=key)
 
     def _evaluate_prior(self, z: jax.Array) -> jax.Array:
         return _sum(list(self.prior_terms(z, self.placeholder()).values()))
@@ -123,11 +150,13 @@ class NumPyroModel(PlatedModel):
         def fill(message: dict) -> Any:
             if message["type"] == "plate":
                 return execution.whole_batch(message, 1)
-            name = message["name"]
+            if message["type"] == "param":
+                return self.given.get(message["name"])
             if message["type"] != "sample" or message["is_observed"]:
                 return None
-            if name in self.layout.imputed:
-                return jnp.broadcast_to(self.layout.imputed[name], message["fn"].shape())
+            name = message["name"]
+            if name in self.given:
+                return execution.given_value(self.given[name], message)
             value = jnp.asarray(values[name], dtype=jnp.result_type(float))
             support = message["fn"].support
             parts[name] = value if is_real(support) else biject_to(support).inv(value)

@@ -96,7 +96,7 @@ def differs(a: Any, b: Any, tolerance: float) -> bool:
 
 def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
     leaves, treedef = jax.tree.flatten(batch)
-    trace = model.run(z, batch)
+    trace = model.drawn(z, batch, key)
     with jax.numpy_dtype_promotion("standard"):
         for index, name in model.layout.responses.items():
             try:
@@ -104,7 +104,8 @@ def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> A
             except NotImplementedError:
                 continue  # a density without a sampler; the plain kinds remain
             if jnp.shape(draw) == leaves[index].shape:
-                leaves[index] = draw.astype(leaves[index].dtype)
+                kept = jnp.where(jnp.isfinite(draw), draw, leaves[index])  # at this z some have no draw
+                leaves[index] = kept.astype(leaves[index].dtype)
     return jax.tree.unflatten(treedef, leaves)
 
 

@@ -7,7 +7,7 @@ and into no return value, so that it cannot end up in a report by accident.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from dpvi.data.sources.base import RowSource, SourceError, blocks, described
 from dpvi.data.sources.mapped import as_source
 from dpvi.models.base import Model
 from dpvi.models.check import as_model
+from dpvi.models.constants import bound
 from dpvi.models.execution import membership
 from dpvi.models.numpyro import NumPyroModel
 
@@ -27,7 +28,7 @@ _LARGE = 100.0
 _CHUNK = 1024
 
 
-def validate(model: Model | Callable | None, data: Any) -> None:
+def validate(model: Model | Callable | None, data: Any, *, static: Mapping[str, Any] | None = None) -> None:
     """Print what is unusual about the records, each line marked SENSITIVE, to the console's error stream.
 
     Looks for values that are not finite, columns that never change, integers that do not fit, and values of a size that
@@ -40,6 +41,8 @@ def validate(model: Model | Callable | None, data: Any) -> None:
         A NumPyro callable or a :class:`~dpvi.models.base.Model`; None to look at the records alone.
     data
         A pytree of arrays with one row per record, or records on disk, which are read block by block.
+    static
+        ``{argument: constant}`` for the model, as for :func:`dpvi.fit`.
 
     Returns
     -------
@@ -50,7 +53,8 @@ def validate(model: Model | Callable | None, data: Any) -> None:
     ----------
     None: the lines are not differentially private. Do not publish, paste or log them.
     """
-    data = data if model is None else arguments_of(model, data)
+    if model is not None:
+        data, (model,) = bound(arguments_of(model, data), (model,), static)
     source = as_source(data)
     structure = structure_of(described(source))
     ready = None if model is None else as_model(model, structure)

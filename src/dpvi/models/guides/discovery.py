@@ -18,6 +18,7 @@ from dpvi.models import execution
 from dpvi.models.base import ModelError
 from dpvi.models.discovery import BATCH_SIZES, batched, scale_findings
 from dpvi.models.guides.execution import drawn, same_shape, shape_of, stand_in
+from dpvi.models.implied import RecordPlate, Spans, crossing_findings, lacking, spans_of, with_plate
 from dpvi.models.sites import Site, layout
 
 
@@ -33,12 +34,15 @@ class GuidedLayout(NamedTuple):
         Names of the plates that span the records in model and guide; None where the guide has none.
     local_sites
         Latent sites of a record's own.
+    implied
+        What the model lacked of its record plate; None where it lacked nothing.
     """
 
     sites: tuple[Site, ...]
     record_plate: str
     guide_plate: str | None
     local_sites: tuple[str, ...]
+    implied: RecordPlate | None
 
 
 class _Seen(NamedTuple):
@@ -56,12 +60,20 @@ class _Sketch(NamedTuple):
     model: dict[str, _Seen]
     guide: dict[str, _Seen]
     plates: dict[str, dict[str, int]]  # "model" and "guide": {plate: size of its batch dimension}
+    spans: Spans  # of the model
     scaled: dict[str, dict[str, list[str]]]  # the same: {plate: scaled sites of one that is met in loops only}
 
 
 def discover(function: Callable, guide: Callable, structure: Any, parameters: Mapping[str, Any]) -> GuidedLayout:
     """Find the shared and the local sites, or say in a :class:`ModelError` why the pair cannot be used."""
     small, large = (_sketch(function, guide, structure, parameters, size) for size in BATCH_SIZES)
+    crossed = crossing_findings(small.spans, large.spans, BATCH_SIZES)
+    if crossed:
+        raise ModelError(crossed)
+    implied = lacking(small.spans, large.spans, BATCH_SIZES)
+    if implied is not None:
+        plated = with_plate(function, implied)
+        small, large = (_sketch(plated, guide, structure, parameters, size) for size in BATCH_SIZES)
     record_plate = _plate_of(small.plates["model"], large.plates["model"], "model")
     guide_plate = _plate_of(small.plates["guide"], large.plates["guide"], "guide")
     if record_plate is None:
@@ -84,7 +96,7 @@ def discover(function: Callable, guide: Callable, structure: Any, parameters: Ma
         (name, s.shape, s.unconstrained_shape, None) for name, s in latent.items() if record_plate not in s.plates
     ]
     local = tuple(name for name, seen in latent.items() if record_plate in seen.plates)
-    return GuidedLayout(layout(shared), record_plate, guide_plate, local)
+    return GuidedLayout(layout(shared), record_plate, guide_plate, local, implied)
 
 
 def _sketch(
@@ -106,6 +118,7 @@ def _sketch(
         model_trace = execution.execute(function, batch, lambda message: fill(message, latents), key=key)
         for name, trace in (("guide", guide_trace), ("model", model_trace)):
             kept[name] = {site: _seen(each) for site, each in trace.items() if each["type"] in ("sample", "mutable")}
+        kept["spans"] = spans_of(model_trace)
         kept["plates"] = {"guide": execution.plates_of(guide_trace), "model": execution.plates_of(model_trace)}
         kept["scaled"] = {
             where: {plate: execution.scaled_in_a_loop(trace, plate) for plate in kept["plates"][where]}
@@ -159,8 +172,8 @@ def _type_findings(sketch: _Sketch) -> list[str]:
             if seen.type == "mutable"
         ]
     findings += [
-        f"Latent site {name!r} is discrete and enumeration is not supported: marginalise it, "
-        "for example with numpyro's MixtureSameFamily."
+        f"Latent site {name!r} is discrete, and no guide can move it by gradients: leave out the guide, then discrete "
+        "latents of a record are summed over, or marginalise it, for example with numpyro's MixtureSameFamily."
         for name, seen in {**sketch.guide, **sketch.model}.items()
         if seen.is_latent and seen.is_discrete
     ]

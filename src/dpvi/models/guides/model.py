@@ -27,6 +27,7 @@ from dpvi.models.guides.divergence import closed_divergences, closed_sites
 from dpvi.models.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
 from dpvi.models.guides.parameters import Parameters
 from dpvi.models.guides.start import Starts
+from dpvi.models.implied import with_plate
 from dpvi.models.plated import PlatedModel
 from dpvi.models.simulate import compiled_for_few_calls
 from dpvi.models.sites import check_values, check_vector, is_real
@@ -66,12 +67,12 @@ class GuidedModel(PlatedModel):
     num_base = NUM_SEED_NORMALS
 
     def __init__(self, function: Callable, guide: Callable, structure: Any):
-        self.function = function
         self.guide = guide
         self.structure = structure
         self._starts = Starts(function, guide, structure)
         self.parameters = Parameters(self._starts.shapes, self._starts.constraints)
         self.layout: GuidedLayout = discover(function, guide, structure, self._starts.shapes)
+        self.function = function if self.layout.implied is None else with_plate(function, self.layout.implied)
         # traced even when called eagerly: NumPyro checks concrete values, and a placeholder's need not be valid
         self._record_free = jax.jit(self._evaluate_record_free, inline=True)
         self._draw = jax.jit(self._evaluate_draw, inline=True)

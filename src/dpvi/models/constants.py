@@ -1,0 +1,249 @@
+"""What is no record among a model's arguments: sizes, flags, tables, kernels.
+
+A model's arguments are records and constants. Records are scored one at a time and protected; constants are in every
+term and public, so that the guarantee lists their arrays. ``static={...}`` names constants. What cannot be records goes
+among them by itself: numbers, text, functions, and a short array beside several long ones of one length. Nothing that
+might be records ever does.
+
+=================================================  ==================================================================
+argument                                           what happens
+=================================================  ==================================================================
+in ``static``                                      a constant; refused by :mod:`dpvi.models.captured` where it has as
+                                                   many rows or entries as there are records
+a number, text, a function, an array without axes  a constant
+an array at most a tenth as long as the records,   a constant, and a notice says so
+where two arrays or more have the longest length
+and more of them than have any other
+any other array                                    a record
+a whole number that is the number of records       becomes the number of rows that are scored, and a notice says so:
+                                                   the other is private
+=================================================  ==================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpvi.core.notices import tell
+from dpvi.data.sources.base import described
+from dpvi.models.base import Model
+
+_SHORTER = 10  # how many times as many rows the records must have as an array that is no record
+_LEAST = 2  # arrays that have as many rows as the records
+_FEW = 8  # records so few that a size may be their number by accident
+
+
+class Bound(NamedTuple):
+    """Records alone, and the functions of a run as functions of them."""
+
+    data: Any
+    functions: tuple[Any, ...]
+
+
+def bound(
+    data: Any, functions: tuple[Any, ...], static: Mapping[str, Any] | None = None, *, tables: bool = True
+) -> Bound:
+    """Take constants out of ``data`` and hand them to ``functions`` in another way.
+
+    Parameters
+    ----------
+    data
+        As for :func:`dpvi.fit`: a tuple of positional arguments, a dict of keyword arguments, or one argument.
+    functions
+        The model, and a guide or None.
+    static
+        ``{argument: constant}``.
+    tables
+        Whether short arrays may be taken as constants; where rows are no records, as in a study of many data sets,
+        nobody could tell.
+    """
+    if isinstance(data, tuple) and type(data) is tuple:
+        args, kwargs = data, {}
+    elif isinstance(data, dict) and all(isinstance(name, str) for name in data):
+        args, kwargs = (), data
+    elif not static:
+        return Bound(data, functions)
+    else:
+        args, kwargs = (data,), {}
+    found = bound_call(args, kwargs, functions, static, tables=tables)
+    if found is None:
+        return Bound(data, functions)
+    return found if isinstance(data, (tuple, dict)) else Bound(data, found.functions)
+
+
+def bound_call(
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    functions: tuple[Any, ...],
+    static: Mapping[str, Any] | None,
+    *,
+    tables: bool,
+) -> Bound | None:
+    """:func:`bound` for the arguments of a call; None where all of them are records."""
+    given = {**dict(enumerate(args)), **kwargs}
+    constants = {key: value for key, value in given.items() if _is_constant(value)}
+    constants |= _short(given, constants) if tables else {}
+    static = _checked_static(static, given)
+    left_out = not constants or len(constants) == len(given) or isinstance(functions[0], Model)
+    if not static and left_out:
+        return None
+    if isinstance(functions[0], Model):
+        raise TypeError("static= is for NumPyro functions; a model built from log densities closes over its constants.")
+    names = {key: _name(functions[0], key) for key in constants}
+    values = {names[key]: _indexable(value) for key, value in constants.items()}
+    values |= {name: _indexable(value) for name, value in static.items()}
+    records = {key: value for key, value in given.items() if key not in constants}
+    by_keyword = not args
+    counted = tuple(_their_number(values, records))
+    values = {name: value for name, value in values.items() if name not in counted}
+    places = tuple(names.get(index) for index in range(len(args)))
+    handed = tuple(key for key in records if isinstance(key, str))
+
+    def bind(function: Any) -> Any:
+        if function is None:
+            return None
+        plain = by_keyword or (all(place is None for place in places) and not handed)
+        given_all = functools.partial(function if plain else _placed(function, places, handed), **values)
+        return _counting(given_all, counted) if counted else given_all
+
+    left = records if by_keyword else tuple(records.values())
+    return Bound(left, tuple(map(bind, functions)))
+
+
+def by_position(args: tuple, kwargs: Mapping[str, Any], functions: tuple[Any, ...]) -> Bound:
+    """All arguments of a call in one tuple, and functions that take them so."""
+    places, handed = (None,) * len(args), tuple(kwargs)
+    return Bound((*args, *kwargs.values()), tuple(_placed(each, places, handed) for each in functions))
+
+
+def _placed(function: Callable, places: tuple[str | None, ...], handed: tuple[str, ...]) -> Callable:
+    """``function`` of its records alone, in order; those of ``handed`` are keyword arguments, and the last."""
+
+    @functools.wraps(function, updated=())
+    def called(*records: Any, **constants: Any) -> Any:
+        rest = iter(records)
+        positional = [next(rest) if name is None else constants.pop(name) for name in places]
+        return function(*positional, **dict(zip(handed, rest, strict=True)), **constants)
+
+    return called
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether an argument is a number, text, a type or a function; anything else may hold records."""
+    if isinstance(value, (numbers.Number, str, bytes, np.dtype, type)):
+        return True
+    return getattr(value, "shape", None) == () or (callable(value) and not hasattr(value, "shape"))
+
+
+def _rows(leaf: Any) -> int | None:
+    shape = getattr(leaf, "shape", None)
+    return int(shape[0]) if isinstance(shape, tuple) and shape else None
+
+
+def _short(given: Mapping[Any, Any], constants: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Arrays that are far too short to be records, where it is plain which arrays are."""
+    rows = {key: {_rows(leaf) for leaf in jax.tree.leaves(value)} for key, value in given.items()}
+    lengths = {key: next(iter(found)) for key, found in rows.items() if len(found) == 1 and key not in constants}
+    counts = Counter(lengths.values()).most_common(2)
+    if not counts or counts[0][0] is None:
+        return {}
+    longest, number = max(length or 0 for length in lengths.values()), counts[0][1]
+    plain = counts[0][0] == longest and number >= _LEAST and (len(counts) == 1 or counts[1][1] < number)
+    if not plain:
+        return {}
+    short = {
+        key: given[key]
+        for key, length in lengths.items()
+        if hasattr(given[key], "shape") and length is not None and max(given[key].shape) * _SHORTER <= longest
+    }
+    for key in short:
+        tell(
+            f"Argument {_place(key)} has far fewer rows than the others and was taken as a public constant, which no "
+            "noise covers; name it in static={...} if it is, or give it one row per record."
+        )
+    return short
+
+
+def _checked_static(static: Mapping[str, Any] | None, given: Mapping[Any, Any]) -> dict[str, Any]:
+    if static is None:
+        return {}
+    if not isinstance(static, Mapping) or not all(isinstance(name, str) for name in static):
+        raise TypeError(f"static must be a dict of arguments by name, got {type(static).__name__}.")
+    twice = sorted(set(static) & set(given))
+    if twice:
+        raise ValueError(f"{', '.join(map(repr, twice))} stand in data and in static; give each argument once.")
+    return dict(static)
+
+
+def _their_number(constants: Mapping[str, Any], records: Mapping[Any, Any]) -> list[str]:
+    """Constants that are the number of records, of which a private step and a public program must not know."""
+    leaves = jax.tree.leaves([described(value) for value in records.values()])
+    number = next((_rows(leaf) for leaf in leaves), None)
+    found = [
+        name
+        for name, value in constants.items()
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == number and value > _FEW
+    ]
+    for name in found:
+        tell(
+            f"Argument {name!r} is the number of records, which is private: the model is given the number of rows that "
+            "it is scored on instead, as from len(y). If it is so by accident, bind it with functools.partial."
+        )
+    return found
+
+
+def _counting(function: Callable, names: tuple[str, ...]) -> Callable:
+    """``function`` with its number of rows as the arguments ``names``."""
+
+    @functools.wraps(function, updated=())
+    def called(*records: Any, **named: Any) -> Any:
+        rows = jax.tree.leaves((records, named))[0].shape[0]
+        return function(*records, **named, **dict.fromkeys(names, rows))
+
+    return called
+
+
+def _name(function: Any, key: Any) -> str:
+    """The name of an argument, as ``function`` calls it where it says so."""
+    if isinstance(key, str):
+        return key
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return f"data_{key}"
+    named = key < len(parameters) and parameters[key].kind is not inspect.Parameter.VAR_POSITIONAL
+    return parameters[key].name if named else f"data_{key}"
+
+
+def _place(key: Any) -> str:
+    return f"data[{key!r}]" if isinstance(key, int) else repr(key)
+
+
+def _indexable(value: Any) -> Any:
+    return value.view(Table) if type(value) is np.ndarray and math.prod(value.shape) else value
+
+
+class Table(np.ndarray):
+    """An array of NumPy that can be indexed by what JAX traces; otherwise as it is, so that sizes can be read from it.
+
+    Examples
+    --------
+    >>> table = np.array([1.0, 4.0, 9.0]).view(Table)
+    >>> float(jax.jit(lambda index: table[index])(2)), int(table[1])
+    (9.0, 4)
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        if any(isinstance(each, jax.Array) for each in (index if isinstance(index, tuple) else (index,))):
+            return jnp.asarray(np.asarray(self))[index]
+        return super().__getitem__(index)
