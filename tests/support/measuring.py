@@ -12,7 +12,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from dpvi.core.columns import Column, Numeric, counted
-from dpvi.core.measuring import Measuring, has_moments
+from dpvi.core.measuring import Measuring
 from dpvi.core.plan import GaussianRelease, Plan
 from dpvi.core.requests import NORM_EDGES, CovariateMoments, Curvature, ScoreNorms, Scores
 from dpvi.models.numpyro import NumPyroModel
@@ -21,6 +21,7 @@ DIMENSION = 3
 COLUMNS: tuple[Column, ...] = (Numeric(-3, 3, 8),) * DIMENSION
 QUERY = np.array([0.3, -0.2, 0.1])
 METRIC = np.array([[1.0, 0.3, 0.0], [0.0, 2.0, -0.4], [0.1, 0.0, 0.5]])
+UNITS = 100  # of a plan, all kinds together
 UNIT = 2.0**-29  # of sums of vectors of norm 1
 
 
@@ -42,12 +43,9 @@ def regression_data(num_records: int, seed: int = 0) -> tuple[np.ndarray, np.nda
 
 
 def measuring_plan(noise_multiplier: float = 1.0, columns: Any = COLUMNS, **settings: Any) -> Plan:
-    """A plan whose ε is a label, with one noise multiplier for a unit of any kind."""
-    measuring = Measuring()
-    kinds = {"gradients": measuring.score_units, "norms": measuring.norm_units}
-    kinds |= {"curvature": measuring.curvature_units}
-    kinds |= {"moments": measuring.moment_units} if has_moments(columns) else {}
-    releases = [GaussianRelease(name, 1.0, units, noise_multiplier, 1.0) for name, units in kinds.items()]
+    """A plan whose ε is a label, with one noise multiplier for a unit and for histograms."""
+    measuring = Measuring(units=UNITS)
+    releases = [GaussianRelease("gradients", 1.0, UNITS, noise_multiplier, 1.0)]
     if columns is not None:
         releases.append(GaussianRelease("histograms", 1.0, 1, noise_multiplier, math.sqrt(counted(columns))))
     return Plan(1.0, 1e-5, tuple(releases), "a label", covariates=columns, measuring=measuring, **settings)
