@@ -120,9 +120,7 @@ def test_records_that_lie_apart_are_found():
 
 def test_without_records_apart_the_models_own_law_is_believed():
     model, random = simulated(NORMAL), np.random.default_rng(8)
-    found = [
-        counted_laws(counts_with_some_apart(20.0, random, share=0.0), 20.0, model, NUM_RECORDS) for _ in range(10)
-    ]
+    found = [counted_laws(counts_with_some_apart(20.0, random, share=0.0), 20.0, model, NUM_RECORDS) for _ in range(10)]
     assert max(surprise(laws) for laws in found) < 0.5
     assert np.median([surprise(laws) for laws in found]) < 0.2
     for laws in found:
