@@ -14,7 +14,7 @@ from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature
 from dpvi.posterior.metric.simulator import Expected, Simulator
 
-DIMENSION, NUM_BLOCKS, NUM_RECORDS, RUNS = 2, 2, 1000.0, 1500
+DIMENSION, NUM_BLOCKS, NUM_RECORDS, RUNS = 2, 2, 1000.0, 800
 INFORMATION = np.array([[1.0, 0.3], [0.3, 0.5]])  # of a record
 WHITENER = np.linalg.inv(np.linalg.cholesky(INFORMATION))
 CLIPS = np.array([3.0, 2.0])
