@@ -14,7 +14,7 @@ from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature
 from dpvi.posterior.metric.simulator import Expected, Simulator
 
-DIMENSION, NUM_BLOCKS, NUM_RECORDS, RUNS = 2, 2, 1000.0, 1500
+DIMENSION, NUM_BLOCKS, NUM_RECORDS, RUNS = 2, 2, 1000.0, 500
 INFORMATION = np.array([[1.0, 0.3], [0.3, 0.5]])  # of a record
 WHITENER = np.linalg.inv(np.linalg.cholesky(INFORMATION))
 CLIPS = np.array([3.0, 2.0])
@@ -111,9 +111,9 @@ def assert_covers(found: np.ndarray, runs: int = RUNS) -> None:
 def test_the_privacy_part_covers_the_answer_without_privacy():
     assert_covers(coverage(WEAK, seed=1))
     with pytest.raises(AssertionError):
-        assert_covers(coverage(WEAK, seed=1, noise_thought=0.5, runs=300), runs=300)
+        assert_covers(coverage(WEAK, seed=1, noise_thought=0.5, runs=200), runs=200)
     with pytest.raises(AssertionError):
-        assert_covers(coverage(WEAK, seed=1, noise_thought=2.0, runs=300), runs=300)
+        assert_covers(coverage(WEAK, seed=1, noise_thought=2.0, runs=200), runs=200)
 
 
 def test_intervals_hold_where_the_prior_says_as_much_as_the_records():
@@ -140,7 +140,7 @@ def _noise_again(seed: int) -> np.ndarray:
 
 def test_p_values_are_uniform_and_a_contradiction_widens():
     random = np.random.default_rng(4)
-    found = [answered(blocks_at(np.zeros(DIMENSION), WEAK, random), WEAK) for _ in range(600)]
+    found = [answered(blocks_at(np.zeros(DIMENSION), WEAK, random), WEAK) for _ in range(400)]
     p_values = np.array([each.contradiction for each in found])
     assert_rates([np.sum(p_values < level) for level in (0.1, 0.5)], len(found), [0.1, 0.5])
     measured = blocks_at(np.zeros(DIMENSION), WEAK, random)

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from support.metric import root_of, triangle
 
+from dpvi.core.requests import Curvature
 from dpvi.posterior.metric.curvature import (
-    CurvatureClipping,
+    MeasuredCurvature,
     assumed_curvature,
-    curvature_clipping,
+    curvature_request,
     elsewhere,
     measured_curvature,
 )
 
 DIMENSION, NUM_RECORDS = 3, 4000
 POINT = np.array([0.5, -0.8, 0.3])
-LOOSE, TIGHT = 1e-9, 0.03  # noise of a mean that lets everything through, and that clips
+LOOSE, TIGHT = 4e-6, 120.0  # noise of a sum that lets everything through, and that clips
+FAINT = 4e-6
+SHORT = 1e-3  # times rows, of which none is then clipped
 
 
 def covariates(correlation: float = 0.8, seed: int = 0) -> np.ndarray:
@@ -37,15 +40,36 @@ def information(rows: np.ndarray, point: np.ndarray = POINT) -> np.ndarray:
     return hessians(rows, point).mean(axis=0)
 
 
-def released(records: np.ndarray, whitener: np.ndarray, bound: float) -> np.ndarray:
-    """What is asked for, without noise: Σ v(W h Wᵀ) min(1, 1/‖W h Wᵀ‖) with W = V/√bound."""
-    white = whitener @ hessians(records) @ whitener.T / bound
+def assumed(rows: np.ndarray) -> MeasuredCurvature:
+    """What rows let one expect."""
+    return assumed_curvature(information(rows), root_of(information(rows), -0.5), NUM_RECORDS)
+
+
+def asked_of(rows: np.ndarray, expected: MeasuredCurvature, noise: float) -> Curvature:
+    """The question, from rows."""
+    return curvature_request(expected, POINT, hessians(rows), evenly(rows), NUM_RECORDS, noise, 1)
+
+
+def released(records: np.ndarray, asked: Curvature) -> np.ndarray:
+    """What is asked for, without noise: Σ v(W h Wᵀ) min(1, 1/‖W h Wᵀ‖)."""
+    white = asked.metric @ hessians(records) @ asked.metric.T
     sizes = np.linalg.norm(white, axis=(1, 2))
     return triangle((white / np.maximum(sizes, 1)[:, None, None]).sum(axis=0))
 
 
-def clipping_of(rows: np.ndarray, whitener: np.ndarray, noise: float) -> CurvatureClipping:
-    return curvature_clipping(hessians(rows), np.full(len(rows), 1 / len(rows)), whitener, noise)
+def told(
+    answer: np.ndarray, asked: Curvature, expected: MeasuredCurvature, rows: np.ndarray, noise: float = FAINT
+) -> MeasuredCurvature:
+    """What an answer says, with clipping undone by rows."""
+    return measured_curvature(asked, answer, expected, hessians(rows), evenly(rows), noise, NUM_RECORDS)
+
+
+def evenly(rows: np.ndarray) -> np.ndarray:
+    return np.full(len(rows), 1 / len(rows))
+
+
+def bound_of(asked: Curvature, whitener: np.ndarray) -> float:
+    return float((whitener[0, 0] / asked.metric[0, 0]) ** 2)
 
 
 def off(found: np.ndarray, truth: np.ndarray) -> float:
@@ -58,58 +82,49 @@ def off(found: np.ndarray, truth: np.ndarray) -> float:
 def test_clipping_is_undone(noise):
     """Rows like the records; what was expected beforehand has another shape."""
     records = covariates()
-    truth = information(records)
-    thought = np.diag([0.3, 0.1, 0.2])
-    whitener = root_of(thought, -0.5)
-    clipping = clipping_of(records, whitener, noise)
-    found = released(records, whitener, clipping.bound)
-    curvature = measured_curvature(
-        found, assumed_curvature(thought, whitener, NUM_RECORDS), clipping, 1e-9, NUM_RECORDS
-    )
+    truth, thought = information(records), np.diag([0.3, 0.1, 0.2])
+    expected = assumed_curvature(thought, root_of(thought, -0.5), NUM_RECORDS)
+    asked = asked_of(records, expected, noise)
+    answer = released(records, asked)
+    curvature = told(answer, asked, expected, records)
     assert off(curvature.matrix, NUM_RECORDS * truth) < 1e-5
     np.testing.assert_allclose(curvature.matrix, curvature.matrix.T)
-    assert off(NUM_RECORDS * thought, NUM_RECORDS * truth) > 0.5
-    plain = clipping._replace(whole=clipping.clipped)  # as if nothing had to be undone
-    naive = measured_curvature(found, assumed_curvature(thought, whitener, NUM_RECORDS), plain, 1e-9, NUM_RECORDS)
+    assert off(expected.matrix, NUM_RECORDS * truth) > 0.5
+    naive = told(answer, asked, expected, SHORT * records)  # as if nothing had to be undone
     assert (off(naive.matrix, NUM_RECORDS * truth) > 0.1) == (noise == TIGHT)
 
 
 def test_clipping_is_undone_well_where_rows_are_not_the_records():
     records, rows = covariates(seed=1), covariates(correlation=0.0, seed=2)
-    truth, thought = information(records), information(rows)
-    whitener = root_of(thought, -0.5)
-    clipping = clipping_of(rows, whitener, TIGHT)
-    found = released(records, whitener, clipping.bound)
-    expected = assumed_curvature(thought, whitener, NUM_RECORDS)
-    curvature = measured_curvature(found, expected, clipping, 1e-9, NUM_RECORDS)
-    plain = measured_curvature(found, expected, clipping._replace(whole=clipping.clipped), 1e-9, NUM_RECORDS)
+    truth, expected = information(records), assumed(rows)
+    asked = asked_of(rows, expected, TIGHT)
+    curvature, plain = (told(released(records, asked), asked, expected, size * rows) for size in (1, SHORT))
     assert off(curvature.matrix, NUM_RECORDS * truth) < 0.5 * off(plain.matrix, NUM_RECORDS * truth)
     assert off(curvature.matrix, NUM_RECORDS * truth) < 0.2 * off(expected.matrix, NUM_RECORDS * truth)
 
 
 def test_a_bound_follows_the_noise():
     rows = covariates()
-    whitener = root_of(information(rows), -0.5)
-    loose, tight = (clipping_of(rows, whitener, noise) for noise in (LOOSE, TIGHT))
-    assert tight.bound < loose.bound
-    np.testing.assert_allclose(loose.whole, loose.clipped, atol=1e-9)
-    np.testing.assert_allclose(loose.whole, np.eye(DIMENSION), atol=1e-9)
-    assert np.trace(tight.clipped) < 0.95 * np.trace(tight.whole)
+    expected = assumed(rows)
+    loose, tight = (asked_of(rows, expected, noise) for noise in (LOOSE, TIGHT))
+    assert bound_of(tight, expected.whitener) < bound_of(loose, expected.whitener)
+    sizes = [np.linalg.norm(asked.metric @ hessians(rows) @ asked.metric.T, axis=(1, 2)) for asked in (loose, tight)]
+    assert sizes[0].max() < 1
+    assert 0.005 < np.mean(sizes[1] > 1) < 0.5
+    np.testing.assert_array_equal(loose.query, POINT)
+    assert loose.units == 1
 
 
 def noisy_runs(scale: float, runs: int) -> tuple[np.ndarray, float]:
     """‖E‖² of curvatures that are as expected but for noise, and the same before anything was shrunk."""
     random, rows = np.random.default_rng(3), covariates()
-    truth = information(rows)
-    whitener, noise = root_of(truth, -0.5), scale / NUM_RECORDS
-    clipping = clipping_of(rows, whitener, noise)
-    expected, exact = assumed_curvature(truth, whitener, NUM_RECORDS), released(rows, whitener, clipping.bound)
-    found = []
+    expected = assumed(rows)
+    asked, whitener = asked_of(rows, expected, scale), expected.whitener
+    exact, found = released(rows, asked), []
     for _ in range(runs):
-        answer = exact + scale * random.normal(size=exact.shape)
-        curvature = measured_curvature(answer, expected, clipping, noise, NUM_RECORDS)
+        curvature = told(exact + scale * random.normal(size=exact.shape), asked, expected, rows, scale)
         found.append(np.sum((whitener @ curvature.matrix @ whitener.T / NUM_RECORDS - np.eye(DIMENSION)) ** 2))
-    unshrunk = (noise * clipping.bound) ** 2 * DIMENSION * (DIMENSION + 1) / 2
+    unshrunk = (scale / NUM_RECORDS * bound_of(asked, whitener)) ** 2 * DIMENSION * (DIMENSION + 1) / 2
     return np.array(found), unshrunk
 
 
@@ -123,16 +138,24 @@ def test_noise_alone_leaves_about_what_was_expected(scale):
 
 def test_a_curvature_that_was_measured_is_doubted_less():
     records, rows = covariates(seed=1), covariates(correlation=0.0, seed=2)
-    whitener = root_of(information(rows), -0.5)
-    expected = assumed_curvature(information(rows), whitener, NUM_RECORDS)
-    found = {}
-    for noise in (1e-4, 1e-2):
-        clipping = clipping_of(rows, whitener, noise)
-        found[noise] = measured_curvature(
-            released(records, whitener, clipping.bound), expected, clipping, noise, NUM_RECORDS
-        )
-        assert found[noise].error < expected.error
-    assert found[1e-4].noise < found[1e-2].noise
+    expected, found = assumed(rows), []
+    for noise in (0.4, 40.0):
+        asked = asked_of(rows, expected, noise)
+        found.append(told(released(records, asked), asked, expected, rows, noise))
+        assert found[-1].error < expected.error
+    assert found[0].noise < found[1].noise
+    assert found[0].error <= found[1].error
+
+
+def test_what_noise_hides_is_doubted_though_nothing_was_seen():
+    """Rows that are right, so that all of the difference is shrunk away; and noise that hides as much as it likes."""
+    rows = covariates()
+    expected, errors = assumed(rows), []
+    for noise in (1.0, 1e5):
+        asked = asked_of(rows, expected, noise)
+        errors.append(told(released(rows, asked), asked, expected, rows, noise).error)
+    assert errors[0] < 0.2 * expected.error
+    assert errors[1] >= expected.error
 
 
 def test_distances_are_in_the_metric_of_the_whitener():

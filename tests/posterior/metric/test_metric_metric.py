@@ -7,15 +7,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.stats
+from support.statistics import assert_close
 
-from dpvi.posterior.metric.metric import clip_norm, long_directions, prior_ridge, whitened
-from dpvi.posterior.metric.tails import simulated_law
+from dpvi.posterior.metric.metric import Long, clip_norm, long_directions, prior_ridge, whitened
+from dpvi.posterior.metric.tails import LengthLaw, simulated_law
 
 DIMENSION, ROWS, NUM_RECORDS = 3, 4000, 3000
 MIXING = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, 0.3], [0.0, 0.0, 0.1]])
 NOTHING = np.zeros((DIMENSION, DIMENSION))
 WEIGHTS = np.full(ROWS, 1 / ROWS)
-EVEN = np.eye(DIMENSION) / DIMENSION
+EVEN = Long(np.zeros(DIMENSION), np.eye(DIMENSION) / DIMENSION)
 LENGTHS = {  # of whitened scores, quantiles of laws with one median
     name: law.ppf((np.arange(ROWS) + 0.5) / ROWS) / law.median() * np.sqrt(DIMENSION)
     for name, law in {
@@ -45,7 +46,7 @@ def test_whitened_scores_have_unit_information():
     found = whitened(scores, WEIGHTS, information_of(scores), NOTHING, bounded=True)
     np.testing.assert_allclose(found.matrix @ information_of(scores) @ found.matrix.T, np.eye(DIMENSION), atol=1e-9)
     np.testing.assert_allclose(found.weights @ found.lengths**2, DIMENSION, rtol=1e-9)
-    np.testing.assert_allclose(np.trace(found.directions), 1.0)
+    np.testing.assert_allclose(np.trace(found.long.second), 1.0)
     (law,) = found.laws()
     np.testing.assert_array_equal(law.lengths, found.lengths)
 
@@ -77,12 +78,74 @@ def test_directions_of_long_scores_are_shortened_where_responses_have_no_bounds(
 
 def test_long_directions_are_those_of_the_tail():
     scores = drawn(tails=2.5)
-    found = long_directions(scores, np.linalg.norm(scores, axis=1), WEIGHTS)
+    found = long_directions(scores, np.linalg.norm(scores, axis=1), WEIGHTS).second
     assert np.argmax(np.diag(found)) == DIMENSION - 1
     assert np.diag(found)[-1] > 0.7
-    evenly = long_directions(drawn(), np.linalg.norm(drawn(), axis=1), WEIGHTS)
+    evenly = long_directions(drawn(), np.linalg.norm(drawn(), axis=1), WEIGHTS).second
     assert np.diag(evenly).max() < 0.6
     assert np.linalg.eigvalsh(found).min() > 0
+
+
+SIMULATED, RECORDS = 40_000, 100_000
+NEAR = (0.97, 0.99)  # quantiles of lengths to clip at: about as far out as directions are taken
+WIDE = (0.5, 0.8, *NEAR, 0.997)
+
+
+def skewed(num_records: int, seed: int) -> np.ndarray:
+    """Whitened scores of a normal model's mean and log scale, at the truth: all long ones have a large scale."""
+    residuals = np.random.default_rng(seed).normal(size=num_records)
+    return np.stack([residuals, (residuals**2 - 1) / np.sqrt(2)], axis=1)
+
+
+def clipped_at(quantile: float) -> tuple[Long, list[LengthLaw], np.ndarray, np.ndarray]:
+    """Of one clip norm: where long simulated scores point, laws, and clipped scores of records and what they lost."""
+    simulated, records = skewed(SIMULATED, 1), skewed(RECORDS, 2)
+    lengths = np.linalg.norm(simulated, axis=1)
+    clip, weights = np.quantile(lengths, quantile), np.full(len(lengths), 1 / len(lengths))
+    long, laws = long_directions(simulated / clip, lengths / clip, weights), simulated_law(lengths / clip, weights)
+    whole = records / clip
+    clipped = whole / np.maximum(np.linalg.norm(whole, axis=1), 1)[:, None]
+    return long, laws, clipped, whole - clipped
+
+
+@pytest.mark.parametrize("quantile", NEAR)
+def test_what_clipping_took_is_given_back(quantile):
+    """Scores at the truth have mean zero. Clipped ones have not, until what was taken is given back."""
+    long, laws, clipped, _ = clipped_at(quantile)
+    standard_error = clipped.std(axis=0) / np.sqrt(RECORDS)
+    assert_close(clipped.mean(axis=0) + long.taken(laws), 0.0, standard_error)
+    with pytest.raises(AssertionError):
+        assert_close(clipped.mean(axis=0), 0.0, standard_error)
+
+
+@pytest.mark.parametrize("quantile", WIDE)
+def test_doubt_is_larger_than_what_was_not_given_back(quantile):
+    """Long scores need not point where the longest do: wherever scores are clipped, the rest is doubted."""
+    long, laws, _, lost = clipped_at(quantile)
+    doubt = long.doubt(laws, 1.0)
+    left = lost.mean(axis=0) - long.taken(laws)
+    assert left @ np.linalg.solve(doubt, left) < 1
+    assert lost.mean(axis=0) @ np.linalg.solve(doubt, lost.mean(axis=0)) > 1  # had nothing been given back
+    np.testing.assert_allclose(long.doubt(laws, 50.0), 2500 * doubt)
+
+
+def test_nothing_is_taken_or_doubted_where_nothing_is_clipped():
+    long, laws, _, _ = clipped_at(0.99)
+    short = [law.scaled(1e-3) for law in laws]
+    np.testing.assert_array_equal(long.taken(short), 0.0)
+    np.testing.assert_array_equal(long.doubt(short, 1e6), 0.0)
+
+
+def test_scores_that_the_model_does_not_expect_are_doubted_more():
+    """And nothing is given back beyond the model's own law where long scores point everywhere."""
+    long, (own,), _, _ = clipped_at(0.99)
+    sure = [own, own.scaled(3.0)._replace(probability=0.0)]
+    surprised = [own._replace(probability=0.1), own.scaled(3.0)._replace(probability=0.9)]
+    more = np.linalg.eigvalsh(long.doubt(surprised, 1.0) - long.doubt(sure, 1.0))
+    assert more.min() > 0
+    assert np.trace(long.doubt(surprised, 1.0)) > 10 * np.trace(long.doubt(sure, 1.0))
+    assert np.linalg.norm(long.taken(surprised)) > 3 * np.linalg.norm(long.taken(sure))
+    np.testing.assert_array_equal(EVEN.taken(surprised), 0.0)
 
 
 def test_the_clip_norm_grows_with_the_budget():

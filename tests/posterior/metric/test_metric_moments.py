@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.measuring import expected
-from support.metric import drive, root_of, triangle
+from support.metric import root_of, triangle
 from support.statistics import assert_close
 
-from dpvi.posterior.metric.moments import measured_rows
+from dpvi.core.requests import Answered
+from dpvi.posterior.metric.moments import denoised, largest_of_noise, moments_request, moved_rows, symmetric
 
-NUM_RECORDS, UNITS = 4000, 14
+NUM_RECORDS, ROUNDS = 4000, (3, 3, 8)  # units
 SHARES = (0.5, 0.3, 0.2)
 
 
@@ -36,12 +37,22 @@ def independent_rows(records: np.ndarray, random: np.random.Generator, together:
     return rows
 
 
-def answering(records: np.ndarray, noise_multiplier: float, random: np.random.Generator):
-    def answer(request):
-        exact = expected(request, (records, np.zeros(0)))
-        return exact + noise_multiplier / np.sqrt(request.units) * random.normal(size=exact.shape)
-
-    return answer
+def measured_rows(
+    rows: np.ndarray,
+    records: np.ndarray,
+    noise_multiplier: float,
+    random: np.random.Generator,
+    rounds: tuple[int, ...] = ROUNDS,
+) -> tuple[np.ndarray, float, list[Answered]]:
+    """Rows moved by some rounds of answers on records, the error that is told, and the answers."""
+    error, done = np.nan, []
+    for units in rounds:
+        noise = noise_multiplier / np.sqrt(units)
+        asked = moments_request(rows, len(records), noise, units)
+        exact = expected(asked, (records, np.zeros(0)))
+        done.append(Answered(asked, exact + noise * random.normal(size=exact.shape)))
+        rows, error = moved_rows(rows, asked.metric, done[-1].released, len(records), noise)
+    return rows, error, done
 
 
 def noise_of(records, request, noise_multiplier: float, size: int) -> float:
@@ -76,10 +87,7 @@ def test_rows_have_the_moments_of_the_records(correlation, noise_multiplier):
     random = np.random.default_rng(1)
     records = two_columns(correlation, random)
     rows = independent_rows(records, random)
-    (moved, error), done = drive(
-        measured_rows(rows, NUM_RECORDS, noise_multiplier, UNITS), answering(records, noise_multiplier, random)
-    )
-    assert sum(each.request.units for each in done) <= UNITS
+    moved, error, done = measured_rows(rows, records, noise_multiplier, random)
     assert_moments(moved, records, done[-1].request, noise_multiplier)
     assert 0 <= error < 0.2
     wrong = rows if correlation else independent_rows(two_columns(0.95, random), random, together=(1, 2))
@@ -87,12 +95,11 @@ def test_rows_have_the_moments_of_the_records(correlation, noise_multiplier):
         assert_moments(wrong, records, done[-1].request, noise_multiplier)
 
 
-def test_the_number_of_units_may_be_one():
+def test_one_round_of_one_unit_is_enough_for_columns_that_go_together_a_little():
     random = np.random.default_rng(2)
     records = two_columns(0.5, random)
     rows = independent_rows(records, random)
-    (moved, _), done = drive(measured_rows(rows, NUM_RECORDS, 3.0, 1), answering(records, 3.0, random))
-    assert [each.request.units for each in done] == [1]
+    moved, _, done = measured_rows(rows, records, 3.0, random, rounds=(1,))
     assert_moments(moved, records, done[-1].request, 3.0)
 
 
@@ -101,9 +108,7 @@ def test_indicators_beside_an_intercept_stay_dependent(noise_multiplier):
     random = np.random.default_rng(3)
     records = levels_and_a_number(random)
     rows = independent_rows(records, random, together=(0, 1, 2, 3))
-    (moved, _), done = drive(
-        measured_rows(rows, NUM_RECORDS, noise_multiplier, UNITS), answering(records, noise_multiplier, random)
-    )
+    moved, _, done = measured_rows(rows, records, noise_multiplier, random)
     assert all(np.all(np.isfinite(each.request.metric)) for each in done)
     np.testing.assert_allclose(moved[:, 1:4].sum(axis=1), moved[:, 0], atol=1e-9)
     assert_moments(moved, records, done[-1].request, noise_multiplier)
@@ -117,8 +122,7 @@ def relative_changes(noise_multiplier: float, size: int, num_records: int, runs:
     records = random.normal(size=(num_records, size))
     white, changes, noise = root_of(records.T @ records / num_records, -0.5), [], np.inf
     for _ in range(runs):
-        asking = measured_rows(records, num_records, noise_multiplier, UNITS)
-        (moved, _), done = drive(asking, answering(records, noise_multiplier, random))
+        moved, _, done = measured_rows(records, records, noise_multiplier, random)
         changes.append(np.sum((white @ (moved.T @ moved / num_records) @ white - np.eye(size)) ** 2))
         noise = noise_of(records, done[-1].request, noise_multiplier, size)
     return np.array(changes), noise**2 * size * (size + 1) / 2
@@ -132,7 +136,22 @@ def test_noise_alone_moves_rows_by_less_than_noise(noise_multiplier):
     assert found.mean() > 0.01 * unshrunk  # the comparison is of like with like
 
 
-@pytest.mark.parametrize(("size", "num_records", "noise_multiplier"), [(20, 1000, 57.0), (4, 500, 1e5)])
+@pytest.mark.parametrize(
+    ("size", "num_records", "noise_multiplier"),
+    [
+        (20, 1000, 57.0),
+        pytest.param(
+            4,
+            500,
+            1e5,
+            marks=pytest.mark.xfail(
+                raises=AssertionError,
+                strict=True,
+                reason="what all directions have in common is kept however noisy it is",
+            ),
+        ),
+    ],
+)
 def test_noise_that_drowns_everything_leaves_independent_rows(size, num_records, noise_multiplier):
     """(20 columns, N = 1000 and the noise of epsilon = 1; then noise without bounds.)"""
     assert np.median(relative_changes(noise_multiplier, size, num_records, runs=5)[0]) < 0.2 * size
@@ -155,8 +174,7 @@ def test_a_direction_that_is_larger_than_noise_is_found():
     shares = []
     for _ in range(9):
         records = one_factor(num_records, size, random)
-        asking = measured_rows(independent_rows(records, random), num_records, 57.0, UNITS)
-        (moved, _), _ = drive(asking, answering(records, 57.0, random))
+        moved, _, _ = measured_rows(independent_rows(records, random), records, 57.0, random)
         shares.append(np.mean(moved.sum(axis=1) ** 2) / np.mean(records.sum(axis=1) ** 2))
     assert np.median(shares) > 0.4  # independent rows have a tenth
 
@@ -169,7 +187,65 @@ def test_what_noise_hides_is_told_as_an_error():
     random, errors = np.random.default_rng(5), []
     records = two_columns(0.95, random)
     for _ in range(9):
-        asking = measured_rows(independent_rows(records, random), NUM_RECORDS, 1e5, UNITS)
-        (_, error), _ = drive(asking, answering(records, 1e5, random))
-        errors.append(error)
+        errors.append(measured_rows(independent_rows(records, random), records, 1e5, random)[1])
     assert min(errors) > 0.5
+
+
+def noise_alone(size: int, noise: float, random: np.random.Generator) -> np.ndarray:
+    """A symmetric matrix, with ``noise`` on its diagonal, as answers have it."""
+    return symmetric(noise * random.normal(size=size * (size + 1) // 2), size)
+
+
+SIZE, NOISE = 8, 0.1
+
+
+def test_what_is_released_is_a_matrix_and_noise_has_the_eigenvalues_that_are_told():
+    random = np.random.default_rng(7)
+    matrix = noise_alone(SIZE, 1.0, random)
+    np.testing.assert_allclose(matrix, matrix.T)
+    np.testing.assert_allclose(symmetric(triangle(matrix), SIZE), matrix)
+    largest = [np.linalg.eigvalsh(noise_alone(30, NOISE, random)).max() for _ in range(50)]
+    np.testing.assert_allclose(np.mean(largest), largest_of_noise(NOISE, 30), rtol=0.1)
+
+
+def common(matrix: np.ndarray) -> np.ndarray:
+    """What all directions have in common."""
+    return np.trace(matrix) / len(matrix) * np.eye(len(matrix))
+
+
+def test_noise_alone_is_shrunk_to_what_all_directions_have_in_common():
+    random, kept, shares = np.random.default_rng(8), [], []
+    for _ in range(200):
+        off = noise_alone(SIZE, NOISE, random) + 0.3 * np.eye(SIZE)
+        found, share = denoised(off, NOISE)
+        np.testing.assert_allclose(found, common(off) + share * (off - common(off)), atol=1e-12)
+        kept.append(np.sum((found - common(found)) ** 2) / np.sum((off - common(off)) ** 2))
+        shares.append(share)
+    assert np.mean(kept) < 0.05
+    assert np.median(shares) < 0.1
+    assert np.mean([denoised(noise_alone(SIZE, NOISE, random), NOISE / 3)[1] for _ in range(20)]) > 0.8  # noise untold
+
+
+def test_a_signal_is_kept():
+    """One direction with an eigenvalue far above those of noise. Shrinking brings it nearer than it was measured."""
+    random, direction = np.random.default_rng(9), np.ones(SIZE) / np.sqrt(SIZE)
+    signal = 2.0 * np.outer(direction, direction)
+    pairs = []
+    for _ in range(200):
+        off = signal + noise_alone(SIZE, NOISE, random)
+        found, share = denoised(off, NOISE)
+        assert share > 0.8
+        np.testing.assert_allclose(direction @ found @ direction, 2.0, atol=0.2 + 5 * NOISE)
+        pairs.append((np.sum((found - signal) ** 2), np.sum((off - signal) ** 2)))
+    nearer, as_measured = np.mean(pairs, axis=0)
+    assert nearer < as_measured
+    np.testing.assert_allclose(as_measured, NOISE**2 * SIZE * (SIZE + 1) / 2, rtol=0.2)
+
+
+def test_hopeless_noise_leaves_nothing_but_what_is_in_common():
+    """Noise with eigenvalues beyond what is measured, in which even a signal is not trusted."""
+    off = np.diag([30.0, 0.0, 0.0, 0.0])
+    found, share = denoised(off, 1.0)
+    assert share == 0.0
+    np.testing.assert_allclose(found, 7.5 * np.eye(4))
+    assert denoised(off, 0.1)[1] > 0.99

@@ -16,7 +16,7 @@ from dpvi.core.validation import IntervalWarning
 from dpvi.posterior.metric import MetricGaussian
 from dpvi.posterior.result import Result
 
-NUM_SETS = 12
+NUM_SETS = 6
 SLOPES = np.array([-0.5, 1.0, -1.0])
 PRIOR_SD = 2.0
 BETA = 2.0

@@ -35,7 +35,7 @@ def test_the_truth_is_found_from_far_away(simulator):
     """But for the prior, which pulls by a hundredth. A step by the slope at the start ends somewhere else."""
     measured = measured_at_the_start(simulator, 1e-3)
     found = search(simulator, measured, START, 0.0)
-    np.testing.assert_allclose(found, TRUTH, rtol=0.02)
+    np.testing.assert_allclose(found.z, TRUTH, rtol=0.02)
     slope = simulator.expected(START, START, measured.blocks).jacobian[0]
     assert np.linalg.norm(np.linalg.solve(slope, measured.released[0]) - TRUTH) > 0.5
 
@@ -44,12 +44,18 @@ def test_noise_moves_the_point_by_as_much_as_it_explains(simulator):
     noise = 20.0
     measured = measured_at_the_start(simulator, noise)
     found = search(simulator, measured, START, 0.0)
-    slope = simulator.expected(found, found, measured.blocks).jacobian[0]
-    off = slope @ (found - TRUTH) / noise
-    assert off @ off < 21.1  # the quantile 0.9999 of chi-square with three degrees
-    assert np.linalg.norm(found - TRUTH) > 1e-3
+    off = found.z - TRUTH
+    slope = simulator.expected(found.z, found.z, measured.blocks).jacobian[0]
+    assert np.sum((slope @ off / noise) ** 2) < 21.1  # the quantile 0.9999 of chi-square with three degrees
+    assert np.linalg.norm(off) > 1e-3
+    # one block's noise and the prior, whose precision is one, are all that there is
+    precision = slope.T @ slope / noise**2 + np.eye(DIMENSION)
+    np.testing.assert_allclose(found.covariance @ precision, np.eye(DIMENSION), atol=0.05)
+    assert off @ np.linalg.solve(found.covariance, off) < 21.1
 
 
 def test_without_anything_measured_the_prior_is_the_answer(simulator):
     measured = measured_at_the_start(simulator, 1e9)
-    np.testing.assert_allclose(search(simulator, measured, START, 0.0), 0.0, atol=0.05)
+    found = search(simulator, measured, START, 0.0)
+    np.testing.assert_allclose(found.z, 0.0, atol=0.05)
+    np.testing.assert_allclose(found.covariance, np.eye(DIMENSION), atol=0.05)

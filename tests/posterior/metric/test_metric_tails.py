@@ -9,7 +9,7 @@ import scipy.stats
 from support.statistics import assert_close
 
 from dpvi.core.requests import NORM_EDGES
-from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope, simulated_law
+from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope, mean, simulated_law, surprise
 
 NUM_RECORDS = 20_000
 LIGHT = scipy.stats.chi(3, scale=0.25)  # no longer than 1.3 among so many
@@ -82,6 +82,56 @@ def test_the_models_own_law_is_kept_where_noise_drowns_counts(num_records, noise
     model = simulated(NORMAL)
     found = [excess(allowed(NORMAL, noise_scale, model, seed, num_records)) for seed in range(30)]
     assert np.quantile(found, 0.75) < 2 * true_excess(NORMAL)
+
+
+APART = 0.03  # of the records, whose scores are ten times as long
+
+
+def counts_with_some_apart(noise_scale: float, random: np.random.Generator, share: float = APART) -> np.ndarray:
+    number = round(share * NUM_RECORDS)
+    lengths = NORMAL.rvs(NUM_RECORDS, random_state=random)
+    lengths[:number] *= 10
+    bins = np.searchsorted(NORM_EDGES, lengths, "right")
+    exact = np.bincount(bins, minlength=len(NORM_EDGES) + 1)
+    return exact + noise_scale * random.normal(size=len(exact))
+
+
+def excess_with_some_apart() -> float:
+    return (1 - APART) * true_excess(NORMAL) + APART * true_excess(scipy.stats.chi(3, scale=6.0))
+
+
+def test_records_that_lie_apart_are_found():
+    """They carry most of what clipping takes, and the others are believed to be the model's."""
+    model, random, truth = simulated(NORMAL), np.random.default_rng(7), excess_with_some_apart()
+    assert truth > 2 * true_excess(NORMAL)
+    for _ in range(10):
+        laws = counted_laws(counts_with_some_apart(20.0, random), 20.0, model, NUM_RECORDS)
+        assert surprise(laws) > 0.999
+        lost = mean(laws, lambda n: np.maximum(n - 1, 0.0))
+        assert 0.7 * truth < lost < 1.4 * truth
+        assert excess(laws) > 0.8 * truth
+        far = mean(laws, lambda n: (n > NORM_EDGES[-3]).astype(float))
+        expected = APART * scipy.stats.chi(3, scale=6.0).sf(NORM_EDGES[-3])
+        assert 0.6 * expected < far < 1.4 * expected
+        # the bulk is as the model has it
+        bulk = mean(laws, lambda n: (n < 1).astype(float))
+        np.testing.assert_allclose(bulk, (1 - APART) * NORMAL.cdf(1), atol=0.03)
+
+
+def test_without_records_apart_the_models_own_law_is_believed():
+    model, random = simulated(NORMAL), np.random.default_rng(8)
+    found = [counted_laws(counts_with_some_apart(20.0, random, share=0.0), 20.0, model, NUM_RECORDS) for _ in range(10)]
+    assert max(surprise(laws) for laws in found) < 0.5
+    assert np.median([surprise(laws) for laws in found]) < 0.2
+    for laws in found:
+        np.testing.assert_allclose(mean(laws, lambda n: np.maximum(n - 1, 0.0)), true_excess(NORMAL), rtol=0.15)
+
+
+def test_records_apart_that_noise_hides_are_not_made_up():
+    """A few records beside much noise: the model's own law is believed more than not."""
+    model, random = simulated(NORMAL), np.random.default_rng(9)
+    found = [counted_laws(counts_with_some_apart(300.0, random, 0.001), 300.0, model, NUM_RECORDS) for _ in range(20)]
+    assert np.median([surprise(laws) for laws in found]) < 0.5
 
 
 def test_laws_sum_to_one():

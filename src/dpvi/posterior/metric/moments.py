@@ -64,8 +64,9 @@ def moved_rows(
     off, shrink = denoised(off, noise)
     values, vectors = np.linalg.eigh(np.eye(size) + off)
     values = np.maximum(values, max(_SMALLEST, min(_LARGEST_FLOOR, 0.3 * edge * np.sqrt(shrink))))
-    back = np.linalg.pinv(metric[used])
-    moved = white[:, used] @ ((vectors * np.sqrt(values)) @ vectors.T) @ back.T
+    white = white[:, used]
+    back = np.linalg.lstsq(white, rows, rcond=None)[0]  # where columns add up, moved rows still do
+    moved = white @ ((vectors * np.sqrt(values)) @ vectors.T) @ back
     return moved, min(edge, 1.0) * float(np.sqrt(shrink))
 
 
