@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
+from jax.core import Tracer
 from jax.experimental.xla_metadata import set_xla_metadata
 
 _PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -94,7 +95,7 @@ class SharedProgram:
         self.lower = self._program.lower
 
     def __call__(self, *arguments: Any) -> Any:
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
             return self._program(*arguments)  # a part of another program
         return self.compiled(*arguments)(*arguments)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
 from dpvi.models.shares import drawn_shares
@@ -69,7 +70,7 @@ def is_ordered(column: Column) -> bool:
 
 def draw_columns(columns: Sequence[Column], law: Law, key: jax.Array, num_records: int) -> jax.Array:
     """(num_records, width) draws; each column is stratified, so its own distribution is met almost exactly."""
-    if isinstance(key, jax.core.Tracer):
+    if isinstance(key, Tracer):
         return _drawn(columns, num_records, law, key)
     # as separate operations it would take ten times as long to compile
     return compiled_for_few_calls(partial(_drawn, columns, num_records))(jax.tree.map(jnp.asarray, law), key)

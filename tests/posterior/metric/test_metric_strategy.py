@@ -243,10 +243,10 @@ def test_a_large_budget_finds_the_way_in_shorter_blocks(name):
 
 
 def test_a_run_goes_no_further_than_the_model_stays_the_same():
-    """From block to block of scores the information changes less than fourfold, though it has far to go."""
+    """From block to block of scores the information changes less than two and a half times, though it has far to go."""
     done = run_of("no covariates").done
     logs = np.array([each.request.query[1] for each in done if isinstance(each.request, Scores)])
-    assert np.all(np.abs(np.diff(logs)) < np.log(4) / 2 + 0.05)
+    assert np.all(np.abs(np.diff(logs)) < np.log(2.5) / 2 + 0.05)
     assert logs[0] - logs[-1] > np.log(4)
 
 
@@ -264,14 +264,14 @@ def test_a_step_to_another_model_is_cut_short(step):
     """The information on a mean is the scale to the power of minus two."""
     there = trusted(HERE, HERE + step)
     change = 2 * abs(there - HERE)[1]
-    assert 0.5 * np.log(4) < change < np.log(4) + 0.1  # information is simulated
+    assert 0.5 * np.log(2.5) < change < np.log(2.5) + 0.1  # information is simulated
     share = (there - HERE)[1] / step[1]
     np.testing.assert_allclose(there, HERE + share * np.array(step))
     assert share < 0.5
 
 
 def test_a_step_within_the_same_model_is_taken():
-    for step in ([0.1, 0.2], [2.0, 0.0], [0.0, -0.5]):
+    for step in ([0.1, 0.2], [2.0, 0.0], [0.0, -0.4]):
         np.testing.assert_array_equal(trusted(HERE, HERE + step), HERE + step)
 
 
@@ -282,7 +282,6 @@ def test_a_step_to_nowhere_is_not_taken():
     np.testing.assert_allclose(far, [6 * np.sqrt(2) * 3, 0.0])
 
 
-@pytest.mark.xfail(raises=AssertionError, strict=True, reason="the last of the steps that are tried is taken untested")
 def test_a_step_to_the_end_of_a_wide_prior_is_cut_short():
     """Eight of the prior's standard deviations, which in two dimensions is allowed."""
     there = trusted(np.zeros(2), np.array([0.0, -25.0]))
@@ -295,9 +294,6 @@ def lasso(y: Any) -> None:
         numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
 
-@pytest.mark.xfail(
-    raises=np.linalg.LinAlgError, strict=True, reason="a prior whose log density is straight has no precision to invert"
-)
 def test_a_prior_need_not_be_curved():
     y = np.random.default_rng(5).normal(1.0, 1.0, 500)
     records = Records(np.zeros((500, 0)), lambda z: (y - z[0])[:, None], lambda z: np.ones((500, 1, 1)))

@@ -114,7 +114,7 @@ def learned(belief: Belief, asked: Request, released: np.ndarray) -> Belief:
 def conclusion(belief: Belief) -> Answer:
     """The answer that the last blocks give, with the curvature that was measured."""
     counting = belief.blocks[-COUNTING:]
-    curvature = belief.curvature or expected_curvature(belief, counting[-1].request.query)
+    curvature = belief.curvature or expected_curvature(belief, cast(Scores, counting[-1].request).query)
     blocks = measured(belief, corrected(belief, counting))
     found = answer(belief.simulator, blocks, curvature, _kept(belief, counting), belief.variance_of_size)
     return found._replace(surprise=surprise(belief.counted[1]) if belief.counted else 0.0)

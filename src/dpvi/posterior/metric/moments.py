@@ -67,7 +67,7 @@ def moved_rows(
     white = white[:, used]
     back = np.linalg.lstsq(white, rows, rcond=None)[0]  # where columns add up, moved rows still do
     moved = white @ ((vectors * np.sqrt(values)) @ vectors.T) @ back
-    return moved, min(edge, 1.0) * float(np.sqrt(shrink))
+    return moved, min(edge, 1.0)
 
 
 def largest_of_noise(noise: float, size: int) -> float:
@@ -114,14 +114,15 @@ def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
 def denoised(off: np.ndarray, noise: float) -> tuple[np.ndarray, float]:
     """``off``, symmetric, with ``noise`` on its diagonal, shrunk: positive-part James-Stein, and the share kept.
 
-    What all directions have in common is one number and hardly noisy, so it stays; the rest is shrunk around it. Where
-    noise alone has eigenvalues beyond what is measured, which is about one, nothing of the rest stays.
+    What all directions have in common is one number with little noise and is shrunk by itself; the rest is shrunk
+    around it. Where noise alone has eigenvalues beyond what is measured, which is about one, nothing of the rest stays.
     """
     size = len(off)
-    common = float(np.trace(off)) / size * np.eye(size)
-    rest = off - common
+    mean = float(np.trace(off)) / size
+    rest = off - mean * np.eye(size)
+    common = max(0.0, 1 - noise**2 / size / max(mean**2, 1e-300)) * mean * np.eye(size)
     if largest_of_noise(noise, size) > _HOPELESS:
-        return common, 0.0
+        return common * (noise < _HOPELESS), 0.0
     expected = noise**2 * (size * (size + 1) / 2 - 1)
     share = max(0.0, 1 - expected / max(float(np.sum(rest**2)), 1e-300))
     return common + share * rest, share

@@ -54,14 +54,15 @@ _SHARPER = 0.3  # a block's noise, beside what is known before
 _FAR = 1.5  # blocks go on while less than this is known, beside the noise of the last two
 _NEAR = 3.0  # privacy's part of the answer beside sampling's, below which the log posterior is a parabola
 _FIRST_LOOK = 2  # blocks before the curvature is measured on the way
-_BLURRED = 0.4  # the error of a curvature that would not show the way
+_BLURRED = 0.7  # the error of a curvature that would not show the way
 _LOOK_SHARES = (0.015, 0.2)
 _NORM_SHARES = (0.06, 0.1)  # where responses are bounded, and elsewhere
 _SECOND_LAST = 1 / 3
 _SEARCHING = 0.15  # a relative error of the curvature, on the way
 _FURTHEST = 6.0  # of a point to measure at from the prior's centre, in its standard deviations
+_WIDEST = 100.0  # standard deviation of a prior
 _CHANGE = 2.5  # most that the model's information may change from one point to the next
-_STEPS = 0.75 ** np.arange(12)
+_STEPS = 0.75 ** np.arange(24)
 _UNIT = 2.0  # counts of lengths are in units of twice the median of simulated ones
 
 
@@ -69,7 +70,7 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
     """The questions of a run for ``scores``; what it returns is the answer."""
     belief = yield from _moments(first_belief(scores, histograms))
     center = np.asarray(prior_center(scores.model, scores.key(0)), np.float64)
-    start = Found(center, np.linalg.inv(belief.simulator.prior_precision(center)))
+    start = Found(center, _spread(belief.simulator.prior_precision(center)))
     belief, z, found = yield from _way(belief, start)
     if not scores.exact:  # where all records are known, so are their scores
         white = metric_at(belief, z)
@@ -81,6 +82,12 @@ def make_strategy(scores: ScoreModel, histograms: np.ndarray | None) -> Strategy
     z = _trusted(belief, z, _last_point(belief, z), start)
     belief = yield from _ask(belief, _scores(belief, z, belief.left))
     return conclusion(belief)
+
+
+def _spread(precision: np.ndarray) -> np.ndarray:
+    """The covariance of a prior; one without curvature at its centre is as wide as any that says little."""
+    values, vectors = np.linalg.eigh(precision)
+    return (vectors / np.maximum(values, _WIDEST**-2)) @ vectors.T
 
 
 def _ask(belief: Belief, request: Request) -> Asking:
@@ -100,6 +107,7 @@ def _moments(belief: Belief) -> Asking:
         return belief
     for share in _MOMENT_ROUNDS:
         count = max(1, round(share * units))
+        assert belief.rows is not None
         request = moments_request(belief.rows, belief.num_records, belief.noise(count), count)
         belief = yield from _ask(belief, request)
     return belief
@@ -191,8 +199,8 @@ def _trusted(belief: Belief, z: np.ndarray, wanted: np.ndarray, start: Found) ->
         there = z + share * (wanted - z)
         values = np.linalg.eigvalsh(spread @ (belief.simulator.information(there) + ridge_at(belief, there)) @ spread)
         if values.max() < _CHANGE and values.min() > 1 / _CHANGE:
-            break
-    return there
+            return there
+    return z
 
 
 def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequence[Answered]) -> Answer:

@@ -7,6 +7,7 @@ eighth of the records lies: counts fall by a factor r from bin to bin, which its
     c_i = c_0 rⁱ a^(i(i−1)/2),
 
 a power law for a = 1 (index α = −2 log₂ r), lighter tails for a < 1. Every (r, a) of a grid counts with its likelihood.
+So do laws in which the records are the model's but for some that lie apart; these need better evidence.
 Power laws down to α = 2 are allowed, beyond which scores have no variance. What is heavier, such as the squares of
 t-distributed residuals with three degrees of freedom, stays partly unseen: no private method sees one record.
 """
@@ -27,6 +28,8 @@ _LAST_NARROW = 8  # the first of a tail is one of the bins that are as narrow as
 _RATIOS = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.65, 0.75, 0.9)
 _BENDS = (1.0, 0.85, 0.7, 0.5, 0.3, 0.1)
 _HEAVIEST = 0.5  # the ratio of a power law with α = 2
+_APART = tuple((first, last) for first in (0.5, 1.5, 3.0) for last in (3.0, 5.0, 8.0) if first < last)  # log₂ lengths
+_UNLIKELY = np.exp(-5.0)  # that some records are not the model's and lie apart, beside a tail of another form
 _TAIL = 0.12  # the share of records whose lengths the fit describes
 _MISFIT = 0.1  # relative: no tail has exactly this form
 _FEWEST = 0.3  # a bin with fewer expected records has none
@@ -86,6 +89,13 @@ def counted_laws(counts: np.ndarray, noise_scale: float, simulated: LengthLaw, n
         tail[:first] = visible[:first]
         law = LengthLaw(0.0, _MIDDLES, tail / max(float(tail.sum()), 1e-9))
         found.append((fit(_counted(masses)[first:]), 1 / len(shapes), law))
+    for shape in _shapes_apart():
+        part = _counted(shape)[first:]
+        number = height(part, seen - own[first:])
+        share = min(number / num_records, 1.0)
+        lengths = np.concatenate([simulated.lengths, _MIDDLES])
+        shares = np.concatenate([(1 - share) * simulated.shares, share * shape])
+        found.append((fit(own[first:] + number * part), _UNLIKELY / len(_APART), LengthLaw(0.0, lengths, shares)))
     best = max(quality for quality, _, _ in found)
     weights = np.array([np.exp(quality - best) * prior for quality, prior, _ in found])
     laws = [law._replace(probability=float(w)) for w, (_, _, law) in zip(weights / weights.sum(), found, strict=True)]
@@ -103,6 +113,12 @@ def _tail_shapes(first: int) -> list[np.ndarray]:
     steep = [(ratio, bend) for ratio in _RATIOS for bend in _BENDS if ratio <= _HEAVIEST or bend <= _BENDS[2]]
     tails = [np.exp(np.minimum(bins * np.log(r) + bins * (bins - 1) / 2 * np.log(a), 50.0)) for r, a in steep]
     return [np.concatenate([np.zeros(first), tail]) for tail in tails]
+
+
+def _shapes_apart() -> list[np.ndarray]:
+    """Records that lie apart from the others: as many in every half octave."""
+    shapes = [((np.log2(_MIDDLES) > a) & (np.log2(_MIDDLES) < b)).astype(np.float64) for a, b in _APART]
+    return [shape / shape.sum() for shape in shapes]
 
 
 def surprise(laws: list[LengthLaw]) -> float:
