@@ -155,7 +155,9 @@ def _doubt(belief: Belief, asked: Scores) -> np.ndarray:
 def _long(belief: Belief, asked: Scores) -> Long:
     simulated, weights = belief.simulator.scores(asked.query)
     white = simulated @ asked.metric.T
-    return long_directions(white, np.linalg.norm(white, axis=1), weights)
+    long = long_directions(white, np.linalg.norm(white, axis=1), weights)
+    # responses that are bounded leave long scores to covariates, and these point where no simulation knows
+    return long._replace(mean=0 * long.mean) if belief.scores.enumerates else long
 
 
 def _kept(belief: Belief, blocks: Sequence[Answered]) -> np.ndarray:

@@ -92,8 +92,9 @@ def measured_curvature(
     values = np.maximum(values, max(_SMALLEST, min(_LARGEST_FLOOR, 0.3 * edge * np.sqrt(shrink))))
     back = np.linalg.inv(whitener)
     matrix = num_records * back @ ((vectors * values) @ vectors.T) @ back.T
-    # what was not seen to differ may still differ by as much as noise hides
-    error = float(np.hypot(_STRAIGHT, min(expected.error, edge)))
+    # what was not seen to differ may still differ by as much as noise hides, beside what was seen
+    hidden = edge * dimension / max(float(np.sum(values)), 1e-300)
+    error = float(np.hypot(_STRAIGHT, min(expected.error, hidden)))
     matrix = (matrix + matrix.T) / 2
     return MeasuredCurvature(matrix, expected.information, whitener, noise * float(np.sqrt(shrink)), error)
 

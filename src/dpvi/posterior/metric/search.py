@@ -13,8 +13,8 @@ import numpy as np
 from dpvi.posterior.metric.blocks import Measured
 from dpvi.posterior.metric.simulator import Expected, Simulator
 
-_EVALUATIONS = 40
-_FOUND = 1e-3  # of δᵀΛδ: a thirtieth of a standard deviation
+_EVALUATIONS = 20
+_FOUND = 1e-2  # of δᵀΛδ: a tenth of a standard deviation
 _NEAR = 0.25  # half of one: from here on responses stay and are weighted
 _SMALLEST_STEP = 1e-3
 
@@ -62,7 +62,7 @@ def search(simulator: Simulator, measured: Measured, start: np.ndarray, doubt: f
 
 
 def _visit(simulator: Simulator, measured: Measured, z: np.ndarray, reference: np.ndarray, doubt: float) -> _Point:
-    found = simulator.expected(z, reference, measured.blocks)
+    found = simulator.expected(z, reference, measured.blocks, spread=False)
     metric, mean = measured.blocks.metric, found.mean
     residuals = measured.released - mean + metric @ found.prior_gradient
     slopes = found.jacobian + metric @ found.prior_precision

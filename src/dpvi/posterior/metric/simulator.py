@@ -71,11 +71,11 @@ class Simulator:
             found = self._programs.scores(*self._arrays(z, self._key, self.leaves))
         return np.asarray(found[0]), np.asarray(found[1])
 
-    def expected(self, z: np.ndarray, reference: np.ndarray, blocks: Blocks) -> Expected:
-        """At z, with responses drawn at ``reference``."""
+    def expected(self, z: np.ndarray, reference: np.ndarray, blocks: Blocks, spread: bool = True) -> Expected:
+        """At z, with responses drawn at ``reference``; without ``spread`` covariances are zero and cost nothing."""
         with jax.enable_x64(True):
             found = self._programs.expected(
-                *self._arrays(z, reference, *blocks, self._key, self.leaves, np.float64(self.num_records))
+                *self._arrays(z, reference, *blocks, self._key, self.leaves, np.float64(self.num_records), spread)
             )
         mean, jacobian, information, residual, error, log_prior, gradient, precision = map(np.asarray, found)
         return Expected(mean, jacobian, information, residual, error, float(log_prior), gradient, precision)
@@ -167,7 +167,7 @@ def _programs(scores: ScoreModel, rows: int) -> _Programs:
         precision = (vectors * jnp.maximum(spread, 0.0)) @ vectors.T
         return model.log_prior(z), jax.grad(model.log_prior)(z), precision
 
-    def expected(z, reference, query, metric, key, leaves, size) -> Any:
+    def expected(z, reference, query, metric, key, leaves, size, spread) -> Any:
         batch, values = records(reference, key, leaves)
         weight = weights(z, reference, batch, values)
         score = gradients(z, batch)
@@ -187,11 +187,16 @@ def _programs(scores: ScoreModel, rows: int) -> _Programs:
             return size * (average - regression @ (weight @ score)), size * cross, rest
 
         mean, jacobian, rest = jax.lax.map(lambda one: block(*one), (query, metric))
-        stacked = jnp.moveaxis(rest, 0, 1).reshape(len(weight), -1)
-        weighed = weight[:, None] * stacked
-        residual = stacked.T @ weighed
-        by_row = weighed.reshape(rows, -1, stacked.shape[1]).sum(axis=1)
-        error = by_row.T @ by_row if rows > 1 else jnp.zeros_like(residual)
+
+        def covariances(rest: jax.Array) -> Any:
+            stacked = jnp.moveaxis(rest, 0, 1).reshape(len(weight), -1)
+            weighed = weight[:, None] * stacked
+            by_row = weighed.reshape(rows, -1, stacked.shape[1]).sum(axis=1)
+            residual = stacked.T @ weighed
+            return residual, by_row.T @ by_row if rows > 1 else jnp.zeros_like(residual)
+
+        nothing = jnp.zeros((query.size, query.size), rest.dtype)
+        residual, error = jax.lax.cond(spread, covariances, lambda _: (nothing, nothing), rest)
         return mean, jacobian, information, residual, error, *prior(z)
 
     return _Programs(SharedProgram(of_scores), SharedProgram(expected), SharedProgram(prior))

@@ -35,6 +35,7 @@ _MISFIT = 0.1  # relative: no tail has exactly this form
 _FEWEST = 0.3  # a bin with fewer expected records has none
 _IMPROBABLE = 1e-3
 _VISIBLE = 2.0  # standard deviations of noise, above which a bin is thought to hold records
+_DROWNED = 0.03  # noise, as a share of the records, under which a bin says nothing
 _MISSING = 0.5  # of the records: where visible bins miss more, or hold as many too many, counts say nothing
 _MOST = 0.9  # of the laws, by probability, take away at most what is doubted
 _INNOCENT = 4.0  # how much more the model's own law is believed beforehand than all others together
@@ -63,7 +64,7 @@ def counted_laws(counts: np.ndarray, noise_scale: float, simulated: LengthLaw, n
     The model's own law, ``simulated``, is believed as much as all others together times four, until counts speak.
     """
     visible = np.where(counts > _VISIBLE * noise_scale, counts, 0.0)
-    if abs(visible.sum() - num_records) > _MISSING * num_records:  # noise drowns the bulk, or is what sticks out
+    if noise_scale > _DROWNED * num_records or abs(visible.sum() - num_records) > _MISSING * num_records:
         return [simulated]
     first = len(counts) - 1 - int(np.argmax(np.cumsum(visible[::-1]) > _TAIL * max(visible.sum(), 1.0)))
     first = min(first, _LAST_NARROW)
