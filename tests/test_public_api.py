@@ -13,7 +13,8 @@ import dpvi
 SOURCES = Path(dpvi.__file__).parents[1]
 HEAVY = ("jax", "numpyro", "optax", "arviz", "matplotlib")
 CAUGHT = {
-    *("CompilerError", "ConvergenceWarning", "FallbackWarning", "LostProcessError", "ModelError", "ModelNotice"),
+    *("CompilerError", "ConvergenceWarning", "FallbackWarning", "IntervalWarning"),
+    *("LostProcessError", "ModelError", "ModelNotice"),
     "PrivacyWarning",
 }
 WITHOUT_JAX = {

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from dpvi.core.measuring import Measuring
     from dpvi.core.plan import GaussianRelease, Plan
     from dpvi.core.schedule import Schedule
-    from dpvi.core.validation import CompilerError, ConvergenceWarning, FallbackWarning, ModelNotice, PrivacyWarning
+    from dpvi.core.validation import (
+        CompilerError,
+        ConvergenceWarning,
+        FallbackWarning,
+        IntervalWarning,
+        ModelNotice,
+        PrivacyWarning,
+    )
     from dpvi.data.schema import Schema, SchemaError
     from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.dpsvi import DPSVI
@@ -53,6 +60,7 @@ __all__ = [
     "GaussianRelease",
     "Guarantee",
     "Guided",
+    "IntervalWarning",
     "Ledger",
     "LedgerError",
     "Levels",
@@ -123,7 +131,14 @@ _HOMES = {
     "dpvi.core.measuring": ("Measuring",),
     "dpvi.core.plan": ("GaussianRelease", "Plan"),
     "dpvi.core.schedule": ("Schedule",),
-    "dpvi.core.validation": ("CompilerError", "ConvergenceWarning", "FallbackWarning", "ModelNotice", "PrivacyWarning"),
+    "dpvi.core.validation": (
+        "CompilerError",
+        "ConvergenceWarning",
+        "FallbackWarning",
+        "IntervalWarning",
+        "ModelNotice",
+        "PrivacyWarning",
+    ),
     "dpvi.data.schema": ("Schema", "SchemaError"),
     "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.dpsvi": ("DPSVI",),

@@ -149,7 +149,7 @@ def fit(
     refuse_uncovered(ledger, [plan], [seed])
     table = data if is_table(data) else None
     with ready_together():
-        data, (model, guide) = bound(arguments_of(model, data), (model, guide), static)
+        data, (model, guide) = bound(arguments_of(model, data, static or ()), (model, guide), static)
     algorithm, placed, key, scores, captured = prepare(
         model,
         data,

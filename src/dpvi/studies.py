@@ -123,7 +123,7 @@ def fit_many(
     ``directory.key``. To whoever does not have that file they say nothing, however small the seeds are; do not publish
     it.
     """
-    data, (model, guide) = bound(data, (model, guide), static, tables=same_data)
+    data, (model, guide) = bound(data, (model, guide), static)
     fits = checked_fits(data, plan, seeds, same_data, directory)
     plans = [plan] * len(fits.keys) if isinstance(plan, Plan) else list(plan)
     for one in plans:

@@ -72,7 +72,7 @@ def bound(model: Callable, guide: Callable, args: tuple, kwargs: dict[str, Any])
     """Data for ``fit``, with model and guide as functions of it: constants among the arguments are bound to them."""
     if len(args) == 1 and not kwargs and is_table(args[0]):
         return arguments_of(model, args[0]), model, guide
-    found = bound_call(args, kwargs, (model, guide), None, tables=True)
+    found = bound_call(args, kwargs, (model, guide), None)
     if found is not None:
         return found.data, *found.functions
     if args and kwargs:

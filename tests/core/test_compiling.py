@@ -100,3 +100,13 @@ def test_only_the_last_programs_are_kept(monkeypatch):
     for captured in (1.0, 2.0, 3.0):
         times(captured)(ONES)
     assert len(compiling._SHARED) == 2
+
+
+def test_programs_that_use_other_arguments_or_other_trees_are_told_apart():
+    """JAX leaves unused arguments out of a program, and its text does not say which: a wrong column would answer."""
+    other = 5 * ONES
+    assert SharedProgram(lambda a, b: 2 * a)(ONES, other).tolist() == (2 * ONES).tolist()
+    assert SharedProgram(lambda a, b: 2 * b)(ONES, other).tolist() == (2 * other).tolist()
+    assert SharedProgram(lambda both: both[0] - both[1])((ONES, other)).tolist() == (ONES - other).tolist()
+    named = SharedProgram(lambda both: both["a"] - both["b"])({"a": ONES, "b": other})
+    assert named.tolist() == (ONES - other).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -221,3 +222,33 @@ def test_the_guarantee_says_what_it_is_about(ledger):
     assert "without this ledger is no part of the statement" in text
     ledger.reserve(dpvi.plan(epsilon=0.1, delta=DELTA, num_records=50))
     assert "blanking one record" in str(ledger.guarantee)
+
+
+def test_a_run_that_was_released_while_it_went_on_gives_no_result(exact):
+    """It would be published and not counted."""
+    with pytest.raises(LedgerError) as raised, exact.charging(dpvi.plan(epsilon=0.5, delta=DELTA)) as name:
+        exact.release(name or "run-1", because="it seemed to be dead")
+    assert "withheld" in " ".join(raised.value.__notes__)
+
+
+def test_a_carriage_return_does_not_free_what_was_spent(exact, tmp_path):
+    exact.commit(exact.reserve(dpvi.plan(epsilon=0.9, delta=DELTA)))
+    path = tmp_path / "exact.ledger"
+    written = bytearray(path.read_bytes())
+    written[len(written) // 2] = 0x0D
+    path.write_bytes(bytes(written))
+    with pytest.raises(LedgerError):
+        Ledger(path).check(dpvi.plan(epsilon=0.5, delta=DELTA))
+
+
+@pytest.mark.parametrize(("noise_multiplier", "rate"), [(1e5, 0.01), (0.03, 0.5)])
+def test_plans_with_hardly_any_or_very_much_noise_are_charged_in_finite_time(ledger, noise_multiplier, rate):
+    steps = {"sampling_rate": rate, "num_steps": 1, "clip_norm": 1.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        plan = dpvi.plan(noise_multiplier=noise_multiplier, delta=DELTA, **steps)
+    if noise_multiplier > 1:
+        assert ledger.reserve(plan)
+    else:
+        with pytest.raises(LedgerError):
+            ledger.reserve(plan)

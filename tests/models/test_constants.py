@@ -37,9 +37,8 @@ def public(result):
     return [str(each) for each in result.circumstances.captured]
 
 
-def test_sizes_flags_and_short_tables_among_the_data_are_constants_by_themselves():
-    with pytest.warns(dpvi.ModelNotice, match=r"data\[3\] has far fewer rows .* public constant"):
-        result = dpvi.fit(grouped, (GROUP, 3, Y, TABLE, "log"), PLAN, progress=False)
+def test_sizes_and_flags_among_the_data_are_constants_by_themselves():
+    result = dpvi.fit(grouped, (GROUP, 3, Y), PLAN, static={"table": TABLE, "link": "log"}, progress=False)
     assert public(result) == ["table (3,)"]
     assert "which the statement takes as public: table (3,)" in str(result.guarantee)
     assert [site.shape for site in result.sites] == [(3,)]
@@ -173,3 +172,27 @@ def test_data_without_constants_stay_the_same_objects():
     data = (GROUP, Y)
     assert bound(data, (grouped, None)).data is data
     assert bound(data, (grouped, None)).functions == (grouped, None)
+
+
+def test_a_short_array_is_never_taken_for_a_constant():
+    """It may be a second table of people, whom no noise would cover."""
+
+    def labelled_too(x, w, y):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(mean, 1.0).expand([len(y)]).to_event(1), obs=y)
+        with numpyro.plate("records", len(x)):
+            numpyro.sample("x", dist.Normal(mean, 1.0), obs=x + 0 * w)
+
+    with pytest.raises(ValueError, match=r"'y'.* another number.*static"):
+        dpvi.check(labelled_too, {"x": np.zeros(1200), "w": np.zeros(1200), "y": np.zeros(100)})
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, np.array, jnp.asarray])
+def test_the_number_of_records_does_not_reach_a_prior_as_another_type(kind):
+    def narrower(y, n):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 10.0 / jnp.sqrt(n)))
+        with numpyro.plate("records", len(y)):
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    with pytest.warns(dpvi.ModelNotice, match="number of records"), pytest.raises(dpvi.ModelError):
+        dpvi.check(narrower, {"y": np.zeros(500), "n": kind(500)})

@@ -14,7 +14,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 
 _PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False}
 _MOST_SHARED = 256  # compiled programs, the last used; a fit has about twenty
-_SHARED: OrderedDict[bytes, Any] = OrderedDict()
+_SHARED: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 _MODES = ("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_default_matmul_precision", "jax_default_device")
 _CALLBACK = "callback"  # in the text of a program that calls Python back, which the text does not show
 
@@ -90,7 +90,8 @@ class SharedProgram:
             return function(*arguments)
 
         anew.__name__ = getattr(function, "__name__", "anew")
-        self._program = jax.jit(anew, compiler_options=self._options or None)
+        # the text of a program that leaves an argument out does not say which one
+        self._program = jax.jit(anew, compiler_options=self._options or None, keep_unused=True)
         self._own: dict[Any, Any] = {}
         self.lower = self._program.lower
 
@@ -123,7 +124,8 @@ def _shared(lowered: Any, settings: str) -> Any:
     text = lowered.as_text()
     if _CALLBACK in text:
         return lowered.compile()
-    name = hashlib.sha256(f"{jax.default_backend()} {settings} {text}".encode()).digest()
+    digest = hashlib.sha256(f"{jax.default_backend()} {settings} {text}".encode()).digest()
+    name = digest, lowered.in_tree, lowered.out_tree, str(lowered.in_avals)  # which the text does not hold
     if name not in _SHARED:
         _SHARED[name] = lowered.compile()
     _SHARED.move_to_end(name)

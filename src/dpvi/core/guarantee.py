@@ -27,7 +27,7 @@ _FOUND_BY_TRYING = (
 )
 _SEEDED = (
     "The explicit seed from which sampling and noise came was drawn at random and is kept secret: whoever knows it can "
-    "remove the noise. For research only."
+    "remove the noise, and so does a second run with it. For research only."
 )
 _CAPTURED = "The model closes over or is given as constants these arrays, which the statement takes as public: {names}."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def column(table: Any, name: Any) -> Any:
     return np.asarray(chunked)
 
 
-def arguments_of(model: Any, data: Any) -> Any:
+def arguments_of(model: Any, data: Any, without: Iterable[str] = ()) -> Any:
     """``data``, or where it is a table ``{argument of the model: column}``.
 
     Columns that no argument is named after are left out.
@@ -50,6 +50,8 @@ def arguments_of(model: Any, data: Any) -> Any:
         A NumPyro function, or a model made of one; for any other model the table stays one matrix.
     data
         Anything that :func:`dpvi.fit` takes.
+    without
+        Arguments that are given elsewhere.
 
     Raises
     ------
@@ -69,7 +71,7 @@ def arguments_of(model: Any, data: Any) -> Any:
     if not is_table(data) or not callable(function):
         return data
     names = column_names(data)
-    wanted, required = _arguments(function, names)
+    wanted, required = _arguments(function, names, set(without))
     missing = [name for name in required if name not in names]
     if not missing:
         _check_once(wanted, names)
@@ -84,11 +86,11 @@ def arguments_of(model: Any, data: Any) -> Any:
     )
 
 
-def _arguments(function: Callable[..., Any], names: list[Any]) -> tuple[list[str], list[str]]:
+def _arguments(function: Callable[..., Any], names: list[Any], without: set[str]) -> tuple[list[str], list[str]]:
     """Arguments that are columns, and arguments that must be given."""
     kinds = inspect.Parameter
     parameters = inspect.signature(function).parameters.values()
-    bound = _bound(function)
+    bound = _bound(function) | without
     free = [each for each in parameters if each.name not in bound]
     if any(each.kind == kinds.VAR_KEYWORD for each in free):
         fixed = [each.name for each in free if each.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
@@ -103,9 +105,12 @@ def _arguments(function: Callable[..., Any], names: list[Any]) -> tuple[list[str
 def _bound(function: Callable[..., Any]) -> set[str]:
     """Settings that ``functools.partial`` gave; a column of the same name must not replace one."""
     found: set[str] = set()
-    while isinstance(function, functools.partial):
-        found |= set(function.keywords)
-        function = function.func
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        if isinstance(function, functools.partial):
+            found |= set(function.keywords)
+            function = function.func
+        else:
+            function = getattr(function, "__wrapped__")  # noqa: B009
     return found
 
 

@@ -12,30 +12,34 @@ Why it is valid
 ---------------
 Take two neighbouring data sets, P the law of everything released from the first and Q from the second.
 
-1. *All records, Gaussian noise.* The releases of such a plan are together no worse than N(μᵢ, 1) against N(0, 1), with
-   μᵢ² the sum of squared sensitivities over noise variances: what they release is a randomised function of one normal
-   number (Blackwell). That number can be taken from a Brownian motion with drift 1 under P and 0 under Q, as its
-   increment over time μᵢ². Runs chosen after each other take increments after each other; when the next one begins
-   follows from what was seen, so it is a stopping time and the increment is still N(μᵢ², μᵢ²) or N(0, μᵢ²). As
-   Σ μᵢ² ≤ μ² whatever is chosen, all that is released is a randomised function of the path up to time μ², whose end
-   is all that tells P from Q: N(μ², μ²) against N(0, μ²), a Gaussian mechanism of signal μ. This is the filter of Smith
-   and Thakurta (2022) and of Koskela, Tobaben and Honkela (2022), and it loses nothing: the bound is that of runs that
-   were fixed beforehand.
+1. *All records, Gaussian noise.* The releases of such a plan are together no worse than N(μᵢ, 1) against N(0, 1),
+   with μᵢ² the sum of squared sensitivities over noise variances: what they release is a randomised function of one
+   normal number (Blackwell). That number can be taken from a Brownian motion with drift 1 under P and 0 under Q, as
+   its increment over time μᵢ². Runs chosen after each other take increments after each other (each takes its own when
+   it is reserved, so runs may overlap); when the next one begins follows from what was seen, so it is a stopping time
+   and the increment is still N(μᵢ², μᵢ²) or N(0, μᵢ²). As Σ μᵢ² ≤ μ² whatever is chosen, all that is released is a
+   randomised function of the path up to time μ², whose end is all that tells P from Q: N(μ², μ²) against N(0, μ²), a
+   Gaussian mechanism of signal μ. This is the filter of Smith and Thakurta (2022) and of Koskela, Tobaben and Honkela
+   (2022), and it loses nothing: the bound is that of runs that were fixed beforehand.
 
-2. *Sampled records.* Let δᵢ(ε) be the accountant's bound for the whole plan, in the worse direction, and G_μ(ε) that of
-   a Gaussian mechanism. Find μᵢ with δᵢ(ε) ≤ G_μᵢ(ε) + dᵢ for all ε ≥ 0. Then P can be changed by dᵢ in total variation
-   to a P' for which run i is no worse than the Gaussian mechanism. Proof: δᵢ bounds both directions, so the inequality
-   holds for all real ε, and so P(S) ≤ v(Q(S)) + dᵢ for every set S, v the power of the best test of the Gaussian
-   mechanism at a given level. v is concave, so S ↦ v(Q(S)) is submodular, and its core (all laws P' with
-   P'(S) ≤ v(Q(S)) for every S) is convex and weakly compact. For any 0 ≤ f ≤ 1 the largest expectation of f in the core
-   is a Choquet integral, and E_P f exceeds it by ∫ P(f > t) - v(Q(f > t)) dt ≤ dᵢ at most. By the minimax theorem one
-   P' of the core has E_P f - E_P' f ≤ dᵢ for all f. This is done in every run, given what was released before; the two
-   laws then part with probability Σ dᵢ at most, which is kept to s δ. What is left is case 1, so
-   P(S) ≤ exp(ε) Q(S) + (1 - s) δ + s δ.
+2. *Sampled records.* Each release of a plan is a randomised function of a number of its own, drawn from its
+   one-dimensional worst case, and of what came before (Blackwell). The numbers of a plan are independent and fixed in
+   law by its settings, so they can be drawn when it is reserved. Below, P and Q are the laws of these numbers. Let
+   δᵢ(ε) be the accountant's bound for the whole plan, in the worse direction, and G_μ(ε) that of a Gaussian
+   mechanism. Find μᵢ with δᵢ(ε) ≤ G_μᵢ(ε) + dᵢ for all ε ≥ 0. Then P can be changed by dᵢ in total variation to a P'
+   for which run i is no worse than the Gaussian mechanism. Proof: δᵢ bounds both directions, so the inequality holds
+   for all real ε, and so P(S) ≤ v(Q(S)) + dᵢ for every set S, v the power of the best test of the Gaussian mechanism
+   at a given level. v is concave, so S ↦ v(Q(S)) is submodular, and its core (all laws P' with P'(S) ≤ v(Q(S)) for
+   every S) is convex and weakly compact (v is continuous at 0). For any 0 ≤ f ≤ 1 the largest expectation of f in the
+   core is a Choquet integral, and E_P f exceeds it by ∫ P(f > t) - v(Q(f > t)) dt ≤ dᵢ at most. By the minimax
+   theorem one P' of the core has E_P f - E_P' f ≤ dᵢ for all f. This is done for every plan when it is reserved, and
+   needs no history; on every path the dᵢ add up, so the law of all releases changes by Σ dᵢ at most, which is kept to
+   s δ. What is left is case 1, so P(S) ≤ exp(ε) Q(S) + (1 - s) δ + s δ.
 
-3. *Declared runs.* Runs whose settings are fixed together are one mechanism for cases 1 and 2, composed tightly by the
-   accountant. They may be made in any order, with others between them, and not all need be made: all that they release
-   can be drawn when they are declared and shown later.
+3. *Declared runs.* Runs whose settings are fixed together are one mechanism for cases 1 and 2, composed tightly by
+   the accountant. They may be made in any order, with others between them, and not all need be made: the numbers
+   behind their releases can be drawn when they are declared; each release is made later, of its number and of all
+   that was seen by then, other runs included.
 
 Every dᵢ is the hundredth part of s δ, so a hundred plans that sample (a declaration counts once) are the most. s cannot
 follow from what was released: a set that is seldom used would then have the whole δ twice. A run that is released
@@ -62,7 +66,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
 
 from dpvi.core.plan import GaussianRelease
 from dpvi.privacy.accounting import deltas_by_direction, plan_epsilon
@@ -137,13 +141,16 @@ def charge(releases: tuple[GaussianRelease, ...], adjacency: str, slack: float) 
 
 def _dominating_signal(releases: Sequence[GaussianRelease], adjacency: str, slack: float) -> float:
     """The smallest μ found with δ(ε) ≤ G_μ(ε) + slack for all ε ≥ 0."""
-    epsilons = np.linspace(0.0, plan_epsilon(releases, slack, adjacency), _NUM_POINTS)  # beyond, δ is at most slack
+    last = plan_epsilon(releases, slack, adjacency)  # beyond, δ is at most slack
+    if last == 0:
+        return 0.0  # the two laws differ by at most the slack in total variation
+    epsilons = np.linspace(0.0, last, _NUM_POINTS)
     deltas = np.maximum(*deltas_by_direction(releases, epsilons, adjacency))
 
     def is_enough(signal: float) -> bool:
         return _excess(epsilons, deltas, signal) <= slack - _ROUNDING
 
-    low = high = limit_signal(releases, adjacency)
+    low = high = min(limit_signal(releases, adjacency), 100.0)  # where to begin; infinite for hardly any noise
     while not is_enough(high):
         low, high = high, 1.2 * high
     while is_enough(low):
@@ -162,6 +169,6 @@ def _excess(epsilons: np.ndarray, deltas: np.ndarray, signal: float) -> float:
     below = log_ndtr(-signal / 2 - epsilons / signal)
     above = log_ndtr(signal / 2 - epsilons / signal)
     gaussian = -np.exp(above) * np.expm1(np.minimum(0.0, epsilons + below - above))
-    slope = -ndtr(-signal / 2 - epsilons / signal)  # of G_μ, with respect to exp(ε)
-    tangent = gaussian[:-1] + slope[:-1] * np.exp(epsilons[:-1]) * np.expm1(np.diff(epsilons))
+    steepness = np.exp((epsilons + below)[:-1])  # minus exp(ε) times the slope of G_μ with respect to exp(ε)
+    tangent = gaussian[:-1] - steepness * np.expm1(np.diff(epsilons))
     return float(max(np.max(deltas - gaussian), np.max(deltas[1:] - tangent)))

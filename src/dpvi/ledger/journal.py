@@ -17,6 +17,7 @@ The checksums find accidents and careless edits. Whoever wants to deceive can co
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import stat
@@ -69,6 +70,11 @@ class Journal:
                 f"The ledger {self.path} could not be written ({error.strerror or error}); nothing was added to it. "
                 "Make room, or make the file writable, and call again."
             ) from None
+        if not _is_still(self.path, self._descriptor):
+            raise LedgerError(
+                f"The ledger {self.path} was replaced by another file while it was written, so the line went to the "
+                "old one. Find out who put it there, and call again."
+            )
         self.lines.append(json.loads(line))
         self._end, self._unended = self._end + len(data), False
 
@@ -99,6 +105,8 @@ def opened(path: Path, *, to_write: bool) -> Iterator[Journal]:
         ) from None
     try:
         _lock(path, descriptor, exclusive=to_write)
+        if not _is_still(path, descriptor):  # what was locked is not what others open now
+            raise LedgerError(f"The ledger {path} was replaced by another file while it was opened; call again.")
         yield Journal(path, descriptor)
     finally:
         os.close(descriptor)  # which gives the lock back
@@ -125,7 +133,7 @@ def create(path: Path, content: dict[str, Any]) -> bool:
 def _believed(path: Path, data: bytes) -> tuple[list[dict[str, Any]], int]:
     """The lines of the file, and where the last one ends; half a line at the end is left out."""
     lines, end, check = [], 0, ""
-    for number, text in enumerate(data.splitlines(keepends=True), 1):
+    for number, text in enumerate(io.BytesIO(data), 1):
         line = _checked(text.removesuffix(b"\n"), check)
         if line is None:
             if not text.endswith(b"\n") and lines:
@@ -188,6 +196,14 @@ def _lock(path: Path, descriptor: int, *, exclusive: bool) -> None:
             f"The ledger {path} could not be locked ({error.strerror}), so others could spend the same budget. Keep it "
             "on a disk whose file system has locks."
         ) from None
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one at ``path``: a copy put in its place has a lock of its own."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _folder_to_disk(folder: Path) -> None:

@@ -241,11 +241,23 @@ class Ledger:
         try:
             self.commit(name)
         except LedgerError as error:  # what is released is released, and reserved counts as much as spent
+            if not self._counts(name):
+                error.add_note(
+                    f"The ledger does not count {name!r}: it was given back, or the file replaced, while the run went "
+                    "on. Its result is withheld; publish nothing of it."
+                )
+                raise
             warnings.warn(
                 f"The run {name!r} is done and stays reserved in its ledger, which counts as much as spent. {error}",
                 PrivacyWarning,
                 stacklevel=4,
             )
+
+    def _counts(self, name: str) -> bool:
+        try:
+            return self.entries[name].state in (RESERVED, SPENT)
+        except (LedgerError, KeyError):
+            return False
 
     def verify(self) -> None:
         """Compute every charge again, and refuse a ledger that charged too little.
@@ -263,7 +275,8 @@ class Ledger:
                 found = NOTHING if right else Charge(float("inf"), 0.0)
             else:
                 found = charge(released_together(entry.releases), self.terms.adjacency, limit.slack_of_one)
-            if not entry.charge.signal_squared >= found.signal_squared * (1 - 1e-6):
+            enough = entry.charge.signal_squared >= found.signal_squared * (1 - 1e-6)
+            if not (enough and entry.charge.slack >= found.slack * (1 - 1e-6)):
                 raise LedgerError(f"{entry.name!r} is charged less than it costs; the ledger was not written by dpvi.")
         if not limit.holds(books.used(RESERVED, SPENT)):
             raise LedgerError("More is charged than the ledger holds; it was not written by dpvi.")

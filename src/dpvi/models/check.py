@@ -106,7 +106,7 @@ def check(
     ModelError
         With one sentence per finding.
     """
-    data = arguments_of(model, data)
+    data = arguments_of(model, data, static or ())
     data, (model, guide) = bound(data, (model, guide), static)
     held = {"model": model} if guide is None else {"model": model, "guide": guide}
     structure_of(described(data))  # its sentences about leaves come first

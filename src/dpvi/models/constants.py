@@ -2,8 +2,8 @@
 
 A model's arguments are records and constants. Records are scored one at a time and protected; constants are in every
 term and public, so that the guarantee lists their arrays. ``static={...}`` names constants. What cannot be records goes
-among them by itself: numbers, text, functions, and a short array beside several long ones of one length. Nothing that
-might be records ever does.
+among them by itself: numbers, text and functions. An array never does, however short it is: a second table of people
+is short beside a first one.
 
 =================================================  ==================================================================
 argument                                           what happens
@@ -11,11 +11,8 @@ argument                                           what happens
 in ``static``                                      a constant; refused by :mod:`dpvi.models.captured` where it has as
                                                    many rows or entries as there are records
 a number, text, a function, an array without axes  a constant
-an array at most a tenth as long as the records,   a constant, and a notice says so
-where two arrays or more have the longest length
-and more of them than have any other
 any other array                                    a record
-a whole number that is the number of records       becomes the number of rows that are scored, and a notice says so:
+a number that is the number of records             becomes the number of rows that are scored, and a notice says so:
                                                    the other is private
 =================================================  ==================================================================
 """
@@ -26,7 +23,6 @@ import functools
 import inspect
 import math
 import numbers
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -50,9 +46,7 @@ class Bound(NamedTuple):
     functions: tuple[Any, ...]
 
 
-def bound(
-    data: Any, functions: tuple[Any, ...], static: Mapping[str, Any] | None = None, *, tables: bool = True
-) -> Bound:
+def bound(data: Any, functions: tuple[Any, ...], static: Mapping[str, Any] | None = None) -> Bound:
     """Take constants out of ``data`` and hand them to ``functions`` in another way.
 
     Parameters
@@ -63,9 +57,6 @@ def bound(
         The model, and a guide or None.
     static
         ``{argument: constant}``.
-    tables
-        Whether short arrays may be taken as constants; where rows are no records, as in a study of many data sets,
-        nobody could tell.
     """
     if isinstance(data, tuple) and type(data) is tuple:
         args, kwargs = data, {}
@@ -75,7 +66,7 @@ def bound(
         return Bound(data, functions)
     else:
         args, kwargs = (data,), {}
-    found = bound_call(args, kwargs, functions, static, tables=tables)
+    found = bound_call(args, kwargs, functions, static)
     if found is None:
         return Bound(data, functions)
     return found if isinstance(data, (tuple, dict)) else Bound(data, found.functions)
@@ -86,13 +77,10 @@ def bound_call(
     kwargs: Mapping[str, Any],
     functions: tuple[Any, ...],
     static: Mapping[str, Any] | None,
-    *,
-    tables: bool,
 ) -> Bound | None:
     """:func:`bound` for the arguments of a call; None where all of them are records."""
     given = {**dict(enumerate(args)), **kwargs}
     constants = {key: value for key, value in given.items() if _is_constant(value)}
-    constants |= _short(given, constants) if tables else {}
     static = _checked_static(static, given)
     left_out = not constants or len(constants) == len(given) or isinstance(functions[0], Model)
     if not static and left_out:
@@ -150,30 +138,6 @@ def _rows(leaf: Any) -> int | None:
     return int(shape[0]) if isinstance(shape, tuple) and shape else None
 
 
-def _short(given: Mapping[Any, Any], constants: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Arrays that are far too short to be records, where it is plain which arrays are."""
-    rows = {key: {_rows(leaf) for leaf in jax.tree.leaves(value)} for key, value in given.items()}
-    lengths = {key: next(iter(found)) for key, found in rows.items() if len(found) == 1 and key not in constants}
-    counts = Counter(lengths.values()).most_common(2)
-    if not counts or counts[0][0] is None:
-        return {}
-    longest, number = max(length or 0 for length in lengths.values()), counts[0][1]
-    plain = counts[0][0] == longest and number >= _LEAST and (len(counts) == 1 or counts[1][1] < number)
-    if not plain:
-        return {}
-    short = {
-        key: given[key]
-        for key, length in lengths.items()
-        if hasattr(given[key], "shape") and length is not None and max(given[key].shape) * _SHORTER <= longest
-    }
-    for key in short:
-        tell(
-            f"Argument {_place(key)} has far fewer rows than the others and was taken as a public constant, which no "
-            "noise covers; name it in static={...} if it is, or give it one row per record."
-        )
-    return short
-
-
 def _checked_static(static: Mapping[str, Any] | None, given: Mapping[Any, Any]) -> dict[str, Any]:
     if static is None:
         return {}
@@ -190,9 +154,7 @@ def _their_number(constants: Mapping[str, Any], records: Mapping[Any, Any]) -> l
     leaves = jax.tree.leaves([described(value) for value in records.values()])
     number = next((_rows(leaf) for leaf in leaves), None)
     found = [
-        name
-        for name, value in constants.items()
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value == number and value > _FEW
+        name for name, value in constants.items() if number is not None and number > _FEW and _number(value) == number
     ]
     for name in found:
         tell(
@@ -200,6 +162,16 @@ def _their_number(constants: Mapping[str, Any], records: Mapping[Any, Any]) -> l
             "it is scored on instead, as from len(y). If it is so by accident, bind it with functools.partial."
         )
     return found
+
+
+def _number(value: Any) -> float | None:
+    """``value`` where it is one number, of whatever type."""
+    if isinstance(value, (bool, np.bool_, str, bytes)) or np.ndim(value):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def _counting(function: Callable, names: tuple[str, ...]) -> Callable:

@@ -86,6 +86,9 @@ def _said_plainly(error: Exception) -> str | None:
     return None
 
 
+_NUMERAL = re.compile(r"(?P<type>\b(?:b?float|u?int|[fiu])(?:8|16|32|64)\b)|\d+(?:[.,_]\d+)*(?:[eE][+-]?\d+)?")
+
+
 def _is_a_slip(error: Exception) -> bool:
     """Whether an error has nothing to do with numbers of records: a name or a key that is not there."""
     return isinstance(error, (NameError, ImportError, AttributeError, KeyError))
@@ -97,6 +100,6 @@ def _text(error: Exception, structure: Any) -> str:
     text = " ".join(str(error).split())
     known = {str(size) for leaf in jax.tree.leaves(structure) for size in leaf.shape}
     known |= {str(size) for size in range(_TRIED + 1)}
-    text = re.sub(r"(?<![\w.])\d+(?![\w.])", lambda found: found[0] if found[0] in known else "#", text)
+    text = _NUMERAL.sub(lambda found: found[0] if found[0] in known or found["type"] else "#", text)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
     return text.removesuffix(".")

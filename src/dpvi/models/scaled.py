@@ -16,7 +16,7 @@ from jax.core import Tracer
 
 from dpvi.core.validation import IntervalWarning
 from dpvi.models import execution
-from dpvi.models.base import Model
+from dpvi.models.base import Model, ModelError
 from dpvi.models.discovery import batched
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
@@ -25,6 +25,11 @@ from dpvi.models.numpyro import NumPyroModel
 def warn_of_scales(model: Model | GuidedModel) -> None:
     """Warn where a constant other than one multiplies the log-density of a record; a weight per record is meant so."""
     found = {name: factor for name, factor in _factors(model).items() if factor != 1}
+    if found and isinstance(model, NumPyroModel) and model.layout.enumerated:
+        raise ModelError(
+            f"Sites {', '.join(map(repr, found))} are scaled, and discrete latents of a record are summed over: the "
+            "sum of scaled terms is not the scaled sum. Leave handlers.scale out."
+        )
     for factor in dict.fromkeys(found.values()):
         names = ", ".join(repr(name) for name, each in found.items() if each == factor)
         meaning = (

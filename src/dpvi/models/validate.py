@@ -54,7 +54,7 @@ def validate(model: Model | Callable | None, data: Any, *, static: Mapping[str, 
     None: the lines are not differentially private. Do not publish, paste or log them.
     """
     if model is not None:
-        data, (model,) = bound(arguments_of(model, data), (model,), static)
+        data, (model,) = bound(arguments_of(model, data, static or ()), (model,), static)
     source = as_source(data)
     structure = structure_of(described(source))
     ready = None if model is None else as_model(model, structure)

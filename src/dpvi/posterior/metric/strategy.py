@@ -22,6 +22,7 @@ from dpvi.core.requests import Answered, Request, ScoreNorms, Scores
 from dpvi.models.generative import prior_center
 from dpvi.posterior.metric.answer import Answer
 from dpvi.posterior.metric.belief import (
+    COUNTING,
     REMEMBERED,
     Belief,
     conclusion,
@@ -208,4 +209,6 @@ def answer_of(scores: ScoreModel, histograms: np.ndarray | None, answers: Sequen
     belief = first_belief(scores, histograms)
     for each in answers:
         belief = learned(belief, each.request, each.released)
+    if belief.left or len(belief.blocks) < COUNTING:  # a whole run leaves nothing
+        raise ValueError("These measurements are not those of a whole run of this plan; fit again.")
     return conclusion(belief)
