@@ -67,12 +67,12 @@ class HalfTheNoise(Answers):
         self._noise_multiplier /= 2
 
 
-class ThreePools(Answers):
-    """Every question is answered as if it had been asked for three times as many units, which nobody paid for."""
+class SixteenPools(Answers):
+    """Every question is answered as if it had been asked for sixteen times as many units, which nobody paid for."""
 
     def __call__(self, request):
-        unpaid = request._replace(units=3 * request.units)
-        self._units_left += 2 * request.units
+        unpaid = request._replace(units=16 * request.units)
+        self._units_left += 15 * request.units
         return super().__call__(unpaid)._replace(request=request)
 
 
@@ -81,7 +81,7 @@ class OneKey(Answers):
         super().__init__(contributions, plan, blocks, root_key(1))
 
 
-@pytest.mark.parametrize("fault", [HalfTheNoise, ThreePools, OneKey])
+@pytest.mark.parametrize("fault", [HalfTheNoise, SixteenPools, OneKey])
 def test_planted_faults_of_the_noise_are_found(contributions, fault):
     found = audited(fault, contributions)
     assert not found.holds
