@@ -155,11 +155,12 @@ def noisy_on_host(
     total: np.ndarray, normals: np.ndarray, noise_multiplier: float, clip_norm: float, bits: int
 ) -> np.ndarray:
     """:func:`noisy` of a few numbers, float64, by one compiled program for all lengths up to a power of two."""
-    size = max(_FEWEST_TOGETHER, 2 ** (len(total) - 1).bit_length())
+    shape, count = np.shape(total), np.size(total)
+    size = max(_FEWEST_TOGETHER, 2 ** (count - 1).bit_length())
     with jax.enable_x64(True):
         sums, drawn = jnp.asarray(np.resize(total, size), jnp.int64), jnp.asarray(np.resize(normals, size))
         found = _compiled()(sums, drawn, jnp.float64(noise_multiplier), clip_norm, bits, jnp.float64)
-        return np.asarray(found)[: len(total)]
+        return np.asarray(found)[:count].reshape(shape)
 
 
 @cache
