@@ -144,8 +144,25 @@ def with_histograms(folder: Path) -> Any:
     return result
 
 
+def measuring(folder: Path) -> Any:
+    result = dpvi.fit(location, Y, dpvi.plan(epsilon=1.0, delta=1e-5), seed=1)
+    result.save(folder / "result.npz")
+    posterior = result.posterior()
+    print(result, posterior)
+    return result, posterior, str(posterior.summary())
+
+
+def charged_to_a_ledger(folder: Path) -> Any:
+    ledger = dpvi.Ledger(folder / "people.ledger", epsilon=50.0, delta=1e-4, share_for_sampling=0.1)
+    result = fit(Y, seed=None, ledger=ledger)
+    print(ledger, ledger.guarantee)
+    return result, ledger
+
+
 ENTRIES = {
     "fit": (fitted_and_used, ("fit", "Result", "Posterior", "Guarantee", "Plan")),
+    "fit, measuring": (measuring, ()),
+    "fit, ledger": (charged_to_a_ledger, ("Ledger",)),
     "fit, functions": (lambda _: dpvi.fit(functions(), Y, PLAN, seed=1), ("from_functions",)),
     "fit, guide": (lambda _: fit(Y, guide=location_guide), ("Guided",)),
     "fit, not private": (lambda _: fit(Y, plan=dpvi.plan_nonprivate(sampling_rate=RATE, num_steps=3)), ()),
@@ -171,7 +188,8 @@ WITHOUT_RECORDS = {
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),
     *("CompilerError", "LostProcessError", "ModelError", "SchemaError", "SourceError"),
-    *("ConvergenceWarning", "FallbackWarning", "PrivacyWarning", "Audit", "audit"),
+    *("ConvergenceWarning", "FallbackWarning", "IntervalWarning", "ModelNotice", "PrivacyWarning"),
+    *("Audit", "audit", "LedgerError"),
 }
 
 
@@ -217,6 +235,7 @@ CALLS = {
     "audit": (lambda folder: ["audit", *PLAN_ARGUMENTS, "--trials", "200", "--output", str(folder / "a.json")], False),
     "verify": (verify, False),
     "demo": (lambda folder: ["demo", "--seed", "1", "--output", str(folder)], False),
+    "ledger": (lambda folder: ["ledger", "create", str(folder / "l"), "--epsilon=1", "--delta=1e-6"], False),
     "schema check": (schema_check, True),
     "schema draft": (lambda folder: ["schema", "draft", str(write_table(folder))], True),
 }

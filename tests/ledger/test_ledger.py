@@ -241,7 +241,8 @@ def test_a_carriage_return_does_not_free_what_was_spent(exact, tmp_path):
         Ledger(path).check(dpvi.plan(epsilon=0.5, delta=DELTA))
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered")  # of the accountant, far beyond any budget
+# of the accountant, far beyond any budget
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
 @pytest.mark.parametrize(("noise_multiplier", "rate"), [(1e5, 0.01), (0.03, 0.5)])
 def test_plans_with_hardly_any_or_very_much_noise_are_charged_in_finite_time(ledger, noise_multiplier, rate):
     steps = {"sampling_rate": rate, "num_steps": 1, "clip_norm": 1.0}

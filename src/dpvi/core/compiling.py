@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ _PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False}
 _MOST_SHARED = 256  # compiled programs, the last used; a fit has about twenty
 _SHARED: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 _MODES = ("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_default_matmul_precision", "jax_default_device")
+_ARGUMENT = re.compile(r"%arg\d+: ")
 _CALLBACK = "callback"  # in the text of a program that calls Python back, which the text does not show
 
 
@@ -106,8 +108,25 @@ class SharedProgram:
         modes = tuple(getattr(jax.config, name) for name in _MODES)
         key = (tree, tuple(map(jax.typeof, leaves)), modes)
         if key not in self._own:
-            self._own[key] = _shared(self._program.lower(*arguments), str((self._options, modes)))
+            self._own[key] = self._shared(key, *arguments)
         return self._own[key]
+
+    def _shared(self, key: tuple[Any, ...], *arguments: Any) -> Any:
+        """What serves the arguments that ``key`` describes, if possible made for another function."""
+        lowered = self._program.lower(*arguments)
+        text, num_given = lowered.as_text(), len(jax.tree.leaves(arguments))
+        if _num_arguments(text) != num_given:  # an array that the function holds is one, and the text lacks its numbers
+            return self._program
+        if _CALLBACK in text:
+            return lowered.compile()
+        digest = hashlib.sha256(f"{jax.default_backend()} {self._options} {text}".encode()).digest()
+        name = digest, lowered.out_tree, key  # which the text does not hold
+        if name not in _SHARED:
+            _SHARED[name] = lowered.compile()
+        _SHARED.move_to_end(name)
+        if len(_SHARED) > _MOST_SHARED:
+            _SHARED.popitem(last=False)
+        return _SHARED[name]
 
     @property
     def num_compiled(self) -> int:
@@ -120,15 +139,6 @@ def forget_programs() -> None:
     _SHARED.clear()
 
 
-def _shared(lowered: Any, settings: str) -> Any:
-    text = lowered.as_text()
-    if _CALLBACK in text:
-        return lowered.compile()
-    digest = hashlib.sha256(f"{jax.default_backend()} {settings} {text}".encode()).digest()
-    name = digest, lowered.in_tree, lowered.out_tree, str(lowered.in_avals)  # which the text does not hold
-    if name not in _SHARED:
-        _SHARED[name] = lowered.compile()
-    _SHARED.move_to_end(name)
-    if len(_SHARED) > _MOST_SHARED:
-        _SHARED.popitem(last=False)
-    return _SHARED[name]
+def _num_arguments(text: str) -> int:
+    signature = next(line for line in text.splitlines() if "@main(" in line)
+    return len(_ARGUMENT.findall(signature.partition("->")[0]))
