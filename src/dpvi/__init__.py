@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from dpvi.data.schema import Schema, SchemaError
     from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.dpsvi import DPSVI
+    from dpvi.estimators import (
+        BoundedScaler,
+        PrivateBayesianLinearRegression,
+        PrivateBayesianLogisticRegression,
+        PrivateBayesianPoissonRegression,
+    )
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.fitting import fit
     from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
@@ -51,6 +57,7 @@ __all__ = [
     "Aligned",
     "AlignedNatural",
     "Audit",
+    "BoundedScaler",
     "CompilerError",
     "Constant",
     "ConvergenceWarning",
@@ -78,6 +85,9 @@ __all__ = [
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "PrivateBayesianLinearRegression",
+    "PrivateBayesianLogisticRegression",
+    "PrivateBayesianPoissonRegression",
     "QuantileClipping",
     "Released",
     "Result",
@@ -142,6 +152,12 @@ _HOMES = {
     "dpvi.data.schema": ("Schema", "SchemaError"),
     "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.dpsvi": ("DPSVI",),
+    "dpvi.estimators": (
+        "BoundedScaler",
+        "PrivateBayesianLinearRegression",
+        "PrivateBayesianLogisticRegression",
+        "PrivateBayesianPoissonRegression",
+    ),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
