@@ -41,7 +41,7 @@ from dpvi.models.failures import explained, place
 from dpvi.models.generative import prior_draws
 from dpvi.models.guides import GuidedModel, check_guide
 from dpvi.models.implied import RecordPlate
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import as_model
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
 
 _BATCH = 3
@@ -147,26 +147,6 @@ def tell_of_plate(implied: RecordPlate | None) -> None:
 
 def _implied(model: Any) -> RecordPlate | None:
     return getattr(getattr(model, "layout", None), "implied", None)
-
-
-def as_model(model: Model | Callable, structure: Any) -> Model:
-    """``model`` itself where it is a :class:`~dpvi.models.base.Model`, or a NumPyro callable made into one.
-
-    Parameters
-    ----------
-    model
-        A NumPyro callable or a model.
-    structure
-        The structure of one record.
-    """
-    if isinstance(model, Model):
-        return model
-    if callable(model):
-        return NumPyroModel(model, structure)
-    raise TypeError(
-        "model must be a NumPyro function or a dpvi model such as from_functions(...) returns, "
-        f"got {type(model).__name__}."
-    )
 
 
 def _outer_findings(model: GenerativeModel) -> list[str]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from dpvi.models import drawing, execution
-from dpvi.models.base import Record
+from dpvi.models.base import Model, Record
 from dpvi.models.discovery import Layout, discover
 from dpvi.models.enumeration import combinations
 from dpvi.models.implied import with_plate
@@ -205,6 +205,26 @@ class NumPyroModel(PlatedModel):
 
         execution.execute(self.function, self.placeholder(), fill)
         return join([parts[site.name] for site in self.sites])
+
+
+def as_model(model: Model | Callable, structure: Any) -> Model:
+    """``model`` itself where it is a :class:`~dpvi.models.base.Model`, or a NumPyro callable made into one.
+
+    Parameters
+    ----------
+    model
+        A NumPyro callable or a model.
+    structure
+        The structure of one record.
+    """
+    if isinstance(model, Model):
+        return model
+    if callable(model):
+        return NumPyroModel(model, structure)
+    raise TypeError(
+        "model must be a NumPyro function or a dpvi model such as from_functions(...) returns, "
+        f"got {type(model).__name__}."
+    )
 
 
 def _sum(terms: list[jax.Array]) -> jax.Array:

@@ -19,8 +19,8 @@ from dpvi.data.records import as_arrays, fits, structure_of, with_dtypes
 from dpvi.data.sources.base import RowSource, SourceError, blocks, described
 from dpvi.data.sources.mapped import as_source
 from dpvi.models.base import GenerativeModel, Model
-from dpvi.models.check import as_model
 from dpvi.models.constants import bound
+from dpvi.models.numpyro import as_model
 
 _LARGE = 100.0
 _CHUNK = 1024

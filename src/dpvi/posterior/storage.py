@@ -24,8 +24,8 @@ from dpvi.data.records import structure_from_dict, structure_to_dict
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
-from dpvi.models.check import as_model
 from dpvi.models.guides import GuidedModel
+from dpvi.models.numpyro import as_model
 from dpvi.models.sites import sites_from_dict, sites_to_dict
 from dpvi.posterior import signing
 from dpvi.privacy.planning import checked_guarantee

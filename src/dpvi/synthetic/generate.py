@@ -15,8 +15,8 @@ from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
 from dpvi.data.schema import Schema
 from dpvi.models.base import GenerativeModel
-from dpvi.models.check import as_model
 from dpvi.models.generative import simulate_records
+from dpvi.models.numpyro import as_model
 from dpvi.posterior.posterior import Posterior, given_or_fresh_key
 from dpvi.posterior.result import Result
 from dpvi.synthetic import files
