@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-import dpvi
 from dpvi.core.plan import HISTOGRAMS
 from dpvi.models.covariates import released_population
 from dpvi.posterior import storage
@@ -28,7 +27,7 @@ from dpvi.reporting.page.promise import promise, spending
 from dpvi.reporting.page.shell import Section, masthead, page, write_page
 
 _DRAWS = 10_000
-_PACKAGES = ("jax", "numpyro", "numpy", "dp-accounting")
+_PACKAGES = ("dpvi", "jax", "numpyro", "numpy", "dp-accounting")
 _NO_MODEL = (
     "This result needs its model to be read, and a file does not hold the model: make the page with "
     "dpvi report result.npz --model FILE.py:NAME, or dpvi.reporting.write_report(result, path, model=model)."
@@ -204,7 +203,7 @@ def _spent(result: Result) -> Markup:
 
 
 def _provenance(result: Result, posterior: Posterior | None, command: str) -> Markup:
-    versions = [["dpvi", dpvi.__version__], *([name, metadata.version(name)] for name in _PACKAGES)]
+    versions = [[name, metadata.version(name)] for name in _PACKAGES]
     versions.append(["Python", platform.python_version()])
     signed = "yes (dpvi verify checks by whom)" if result.signature else "no"
     rows = [
