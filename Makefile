@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format estimators audit bench bench-peers reproduce clean
+.PHONY: demo test lint format estimators docs audit bench bench-peers reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
@@ -25,6 +25,11 @@ format: $(VENV)/.dev
 # scikit-learn's checks of estimators with real private runs, where `make test` has a stand-in
 estimators: $(VENV)/.dev
 	DPVI_REAL_RUNS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/estimators
+
+# the documentation site, build/site/docs/index.html; a warning is an error
+docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/site
 
 # the shipped mechanism and planted faults, judged by what plans promise
 audit: $(VENV)/.dev

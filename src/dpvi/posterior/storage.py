@@ -25,7 +25,7 @@ from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
 from dpvi.models.guides import GuidedModel
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import as_model
 from dpvi.models.sites import sites_from_dict, sites_to_dict
 from dpvi.posterior import signing
 from dpvi.privacy.planning import checked_guarantee
@@ -231,7 +231,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
 
 def rebuild_model(model: Any, structure: Any, sites: Any) -> Model:
     """The model a result was fitted with, from its function and the stored structure of one record."""
-    ready = model if isinstance(model, Model) else NumPyroModel(model, structure)
+    ready = as_model(model, structure)
     stored = [(site.name, site.shape) for site in sites]
     found = [(site.name, site.shape) for site in getattr(ready, "sites", ())]
     if stored != found:
