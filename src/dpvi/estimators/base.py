@@ -13,6 +13,7 @@ from dpvi.core.validation import PrivacyWarning
 from dpvi.estimators import inputs, toolkit
 from dpvi.estimators.belief import Belief, belief_of
 from dpvi.estimators.bounds import Bounds, declared
+from dpvi.ledger import Ledger
 from dpvi.posterior.posterior import Summary
 from dpvi.posterior.result import Result
 from dpvi.privacy import planning
@@ -40,6 +41,19 @@ class Fits:
 class PrivateRegression(toolkit.BaseEstimator):
     """Base of the private regressions; see one of them for parameters and attributes."""
 
+    # set by constructors, which scikit-learn wants to spell out their arguments
+    epsilon: float | None
+    delta: float | None
+    bounds: Any
+    prior_scale: float
+    fit_intercept: bool
+    unit: str
+    rows_per_unit: int
+    ledger: Ledger | None
+    random_state: int | None
+    verbose: bool
+
+    n_features_in_: int
     _fits: Fits
 
     # what a regression of one kind says
@@ -173,7 +187,7 @@ class PrivateRegression(toolkit.BaseEstimator):
         return self._fits
 
     def __sklearn_clone__(self) -> Any:
-        copy = super().__sklearn_clone__()
+        copy: Any = super().__sklearn_clone__()
         copy._fits = self._family()
         return copy
 
