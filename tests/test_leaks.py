@@ -28,7 +28,7 @@ from support.small_models import histogram_plan, private_plan
 import dpvi
 from dpvi.cli.main import COMMANDS, main
 from dpvi.data.schema import Categorical, Numeric, Schema
-from dpvi.reporting import plot_noisy_gradients
+from dpvi.reporting import plot_noisy_gradients, write_report
 from dpvi.train.loop import Run
 
 matplotlib.use("Agg")
@@ -79,6 +79,7 @@ def fitted_and_used(folder: Path) -> Any:
     figure = plot_noisy_gradients(noise_aware, 0)
     figure.savefig(folder / "noisy.png")
     figure.savefig(folder / "noisy.svg")
+    write_report(loaded, folder / "report.html")
     return result, loaded, posteriors, summaries, list(of_figure(figure))
 
 
@@ -157,6 +158,7 @@ def measuring(folder: Path) -> Any:
     result = dpvi.fit(location, Y, dpvi.plan(epsilon=1.0, delta=1e-5), seed=1)
     result.save(folder / "result.npz")
     posterior = result.posterior()
+    write_report(result, folder / "report.html", posterior=posterior)
     print(result, posterior)
     return result, posterior, str(posterior.summary())
 

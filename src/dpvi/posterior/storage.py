@@ -26,7 +26,7 @@ from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
 from dpvi.models.covariates import check_columns
 from dpvi.models.guides import GuidedModel
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import as_model
 from dpvi.models.recipes import model_of
 from dpvi.models.sites import sites_from_dict, sites_to_dict
 from dpvi.posterior import signing
@@ -234,7 +234,7 @@ def _check_counted(covariates: Any, ready: Model) -> None:
     """Refuse a model whose columns are not those that the plan counted."""
     if not covariates:
         return
-    check_columns(cast(NumPyroModel, ready), covariates)
+    check_columns(cast(Any, ready), covariates)
     declared = getattr(ready, "function").covariates()  # noqa: B009
     kinds = [[(type(column), column.width) for column in columns] for columns in (covariates, declared)]
     if kinds[0] != kinds[1]:
@@ -262,7 +262,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
 
 def rebuild_model(model: Any, structure: Any, sites: Any) -> Model:
     """The model a result was fitted with, from its function and the stored structure of one record."""
-    ready = model if isinstance(model, Model) else NumPyroModel(model, structure)
+    ready = as_model(model, structure)
     stored = [(site.name, site.shape) for site in sites]
     found = [(site.name, site.shape) for site in getattr(ready, "sites", ())]
     if stored != found:
