@@ -119,6 +119,8 @@ class Result:
         options
             Settings of the method, such as ``slope_threshold=0.05`` or ``engine="nuts"``.
 
+        Notes
+        -----
         A run with a guide has ``"average"``, its default, and ``"last"``: see
         :class:`~dpvi.posterior.guided.GuidePosterior`.
         """
