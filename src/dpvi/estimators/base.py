@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpvi import fitting
-from dpvi.core import validation
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared import validation
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.estimators import inputs, toolkit
 from dpvi.estimators.belief import Belief, belief_of
 from dpvi.estimators.bounds import Bounds, declared
@@ -17,6 +16,7 @@ from dpvi.ledger import Ledger
 from dpvi.posterior.posterior import Summary
 from dpvi.posterior.result import Result
 from dpvi.privacy import planning
+from dpvi.run import fitting
 
 
 class Fits:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.core.columns import Numeric
+from dpvi.declared.columns import Numeric
 
 _FORM = "a pair (lower, upper), each a number for all features or a sequence with one number per feature"
 
