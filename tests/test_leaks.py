@@ -195,7 +195,7 @@ ENTRIES = {
 }
 CUSTODIANS = {"validate"}  # marked SENSITIVE, see below
 WITHOUT_RECORDS = {
-    *("plan", "plan_nonprivate", "plan_together", "GaussianRelease", "Schedule", "Measuring"),
+    *("plan", "plan_nonprivate", "plan_together", "preview", "GaussianRelease", "Schedule", "Measuring"),
     *("PerLayer", "QuantileClipping"),
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dpvi.posterior import Posterior, Result, join
     from dpvi.privacy import plan, plan_nonprivate, plan_together
     from dpvi.regression.glm import glm
+    from dpvi.regression.preview import preview
     from dpvi.studies import fit_many
     from dpvi.synthetic import synthesize
     from dpvi.train.hosts import LostProcessError
@@ -103,6 +104,7 @@ __all__ = [
     "plan",
     "plan_nonprivate",
     "plan_together",
+    "preview",
     "synthesize",
     "validate",
 ]
@@ -157,6 +159,7 @@ _HOMES = {
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.regression.glm": ("glm",),
+    "dpvi.regression.preview": ("preview",),
     "dpvi.studies": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
     "dpvi.train.hosts": ("LostProcessError",),

@@ -57,7 +57,8 @@ class AssumedLaw:
                 f"marginals and correlation name {', '.join(map(repr, unknown))}, but the formula reads "
                 f"{', '.join(map(repr, self.model.columns))}."
             )
-        names = {INTERCEPT, *self.model.design.names, *_FURTHER_NAMES}
+        groups = (f"sd(1 | {group})" for group in self.model.design.parsed.groups)
+        names = {INTERCEPT, *self.model.design.names, *_FURTHER_NAMES, *groups}
         wrong = sorted(self.effects.keys() - names)
         if wrong:
             raise FormulaError(
@@ -227,8 +228,8 @@ def _spread(response: Any, mean: float, deviation: float, linear: np.ndarray) ->
     """What the family has besides coefficients, from the deviation of the response."""
     match response.family:
         case "gaussian" | "student_t":
-            rest = max((deviation / response.unit) ** 2 - float(np.var(linear)), (0.05 * deviation / response.unit) ** 2)
-            return {"sigma": np.array([np.sqrt(rest)])}
+            whole = (deviation / response.unit) ** 2
+            return {"sigma": np.array([np.sqrt(max(whole - float(np.var(linear)), whole / 400))])}
         case "negative_binomial":
             return {"concentration": np.array([mean**2 / max(deviation**2 - mean, 0.01 * mean)])}
         case "gamma":

@@ -60,10 +60,10 @@ class Preview(NamedTuple):
     seconds: float
 
     def records_needed(self, name: str, width: float, epsilon: float | None = None) -> float:
-        """How many records make the interval of ``name`` as narrow as ``width``; ``None`` for ε means without privacy.
+        """How many records make the interval of ``name`` as narrow as ``width``; without ε, in a run without privacy.
 
-        A squared width is about a/N + b/N²: a belongs to sampling and b to privacy. Both are found from the cells of the
-        preview, so that an answer far beyond its numbers of records is a guess.
+        A squared width is about a/N + b/N²: a belongs to sampling and b to privacy. Both are found from the cells of
+        the preview, so that an answer far beyond its numbers of records is a guess.
         """
         index = self._place(name)
         sizes = np.array(self.num_records, np.float64)
@@ -204,7 +204,8 @@ def _run(model: FormulaModel, records: dict[str, np.ndarray], plan: Any, seed: i
 def _nonprivate(model: FormulaModel, law: AssumedLaw, size: int, probability: float, seed: int) -> np.ndarray:
     """Widths without privacy: by the curvature of the log posterior of ``size`` simulated records at the truth."""
     records = law.records(_CURVATURE_ROWS, seed)
-    ready = NumPyroModel(model, {name: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for name, leaf in records.items()})
+    structure = {name: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for name, leaf in records.items()}
+    ready = NumPyroModel(model, structure)
     sites = {name: jnp.asarray(value[0], jnp.float32) for name, value in law.parameters(seed).items()}
     z = ready.unconstrain({site.name: sites[site.name] for site in ready.sites})
 
