@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
+    from dpvi.models.guides.amortised import AutoAmortised
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
@@ -51,6 +52,7 @@ __all__ = [
     "Aligned",
     "AlignedNatural",
     "Audit",
+    "AutoAmortised",
     "CompilerError",
     "Constant",
     "ConvergenceWarning",
@@ -149,6 +151,7 @@ _HOMES = {
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
+    "dpvi.models.guides.amortised": ("AutoAmortised",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),

@@ -185,8 +185,8 @@ BAD = {
         "must run on a batch of one record",
     ),
     "local latent": (
-        build(local=lambda mean: numpyro.sample("u", dist.Normal(mean, 1.0))),
-        "'u' lies inside the record plate 'records' and needs a guide with local variables",
+        build(local=lambda mean: numpyro.sample("u", dist.StudentT(3.0, mean, 1.0))),
+        "'u' lies inside the record plate 'records', cannot be integrated out in closed form, and needs a guide",
     ),
     "latent per record": (growing, "'means' must have the same shape"),
     "discrete latent": (discrete, "'which' is discrete"),

@@ -33,6 +33,7 @@ from dpvi.data.records import structure_of
 from dpvi.data.sources.base import described
 from dpvi.models.base import Model, ModelError
 from dpvi.models.captured import captured
+from dpvi.models.conjugate import described as integrated
 from dpvi.models.constants import bound
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
@@ -43,6 +44,7 @@ from dpvi.models.guides import GuidedModel, check_guide
 from dpvi.models.implied import RecordPlate
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
+from dpvi.models.value_findings import finite_findings, integral_findings, size_findings, usable
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundings
@@ -51,7 +53,7 @@ _STARTS = (
     "The density of the model is not finite near z = 0, but at draws from its prior. A run that takes steps starts "
     "near z = 0 unless it is told otherwise: pass initial_location=, for example prior medians."
 )
-_OTHER_PROGRAM = 1e-3  # batch of one against batch of three: sums may be ordered differently
+_OFFSETS = (-1.5, 0.8)  # from the posterior mean of what is integrated out, in standard deviations
 
 
 @overload
@@ -136,6 +138,8 @@ def check_model(model: Model | Callable, data: Any, initial_location: Any = None
         raise ModelError(findings)
     if isinstance(ready, NumPyroModel):
         tell_of_plate(ready.layout.implied)
+        if ready.layout.integrated:
+            tell(f"Continuous latents of a record are integrated out: {integrated(ready.layout.integrated)}.")
     return ready
 
 
@@ -271,20 +275,21 @@ def _value_findings(model: Model, structure: Any, initial_location: Any) -> list
                 "keep the record axis in every array, for example no jnp.squeeze without an axis."
             ) from error
         first = first or tried
-        if not _finite_findings(tried.results):
+        if not finite_findings(tried.results):
             if where == _PRIOR:
                 tell(_STARTS)
             break
     else:
         assert first is not None
         tried = first
-    findings = _finite_findings(tried.results)
+    findings = finite_findings(tried.results)
     if isinstance(model, NumPyroModel):
-        findings += _size_findings(tried.results)
+        findings += integral_findings(model.layout.integrated, tried.results)
+        findings += size_findings(tried.results)
         findings += _neighbour_findings(evaluate, tried)
         if model.layout.implied is not None and not findings:  # what no user vouched for is tried at another point, too
             further = _try(model, evaluate, -3 * tried.z, tried.kinds)
-            findings += _size_findings(further.results) + _neighbour_findings(evaluate, further)
+            findings += size_findings(further.results) + _neighbour_findings(evaluate, further)
     return findings
 
 
@@ -298,7 +303,7 @@ class _Tried(NamedTuple):
 
 def _try(model: Model, evaluate: Callable, z: jax.Array, kinds: list[Simulated]) -> _Tried:
     results = [evaluate(z, simulated.first) for simulated in kinds]
-    plain = any(_usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
+    plain = any(usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
     if not plain and isinstance(model, NumPyroModel):
         kinds = with_responses(model, z, kinds)
         results = [evaluate(z, simulated.first) for simulated in kinds]
@@ -332,46 +337,11 @@ def _evaluate(model: Model, z: jax.Array, batch: Any) -> dict[str, Any]:
     }
     if isinstance(model, NumPyroModel):
         result["terms"] = model.record_terms(z, batch)
+        if model.layout.integrated:
+            result["elsewhere"] = jnp.stack([model.record_terms(z, batch, offset=each) for each in _OFFSETS])
         result["prior_terms"] = model.prior_terms(z, model.placeholder(_BATCH))
         result["prior_terms_of_one"] = model.prior_terms(z, model.placeholder())
     return jax.lax.stop_gradient(result)
-
-
-def _usable(result: dict[str, Any]) -> bool:
-    return bool(np.any(np.isfinite(result["singles"]) & np.asarray(result["gradients_finite"])))
-
-
-def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
-    findings = []
-    if not results[0]["prior_finite"]:
-        findings.append("The log prior or its gradient is not finite near z = 0: check the prior's parameters.")
-    if any(_usable(result) for result in results):
-        return findings
-    dense = any(np.any(np.isfinite(result["singles"])) for result in results)
-    what = "gradient of the log-likelihood" if dense else "log-likelihood"
-    findings.append(
-        f"The {what} is not finite for any kind of simulated record (normal, uniform, positive, proportions, zeros, "
-        "ones, whole numbers 0 and 1, and responses drawn from the model), neither near z = 0 nor at draws from the "
-        "prior: check the supports and scales of the observed sites, or pass initial_location=, a point where it is."
-    )
-    return findings
-
-
-def _size_findings(results: list[dict[str, Any]]) -> list[str]:
-    findings = []
-    many, one = results[0]["prior_terms"], results[0]["prior_terms_of_one"]
-    for name in sorted(many.keys() - {LOG_DETERMINANT}):
-        if differs(many[name], one[name], _OTHER_PROGRAM):
-            findings.append(
-                f"The prior of {name!r} depends on the number of records: a prior must be fixed before any record is "
-                "seen, and that number is itself private; use a public constant."
-            )
-    if any(differs(result["terms"], result["singles"], _OTHER_PROGRAM) for result in results):
-        findings.append(
-            "The term of a record changes when it is alone in the batch: each term must come from its own record and "
-            "the parameters only; remove means, ranks, differences and sizes taken over the batch."
-        )
-    return findings
 
 
 def _neighbour_findings(evaluate: Callable, tried: _Tried) -> list[str]:

@@ -137,7 +137,8 @@ def enumerated_response(model: NumPyroModel) -> tuple[int, np.ndarray] | None:
     Then an expectation over the response is a finite sum and needs no draws. ``None`` where the record plate holds
     several sites, the response is a vector, or its support is infinite or moves with the parameters or covariates.
     """
-    if len(model.layout.responses) != 1 or model.layout.imputed or model.layout.enumerated:
+    latent = model.layout.imputed or model.layout.enumerated or model.layout.integrated
+    if len(model.layout.responses) != 1 or latent:
         return None
     ((index, name),) = model.layout.responses.items()
 
