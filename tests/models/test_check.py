@@ -79,9 +79,9 @@ def discrete(y, b):
 
 
 def growing(y, b):
-    means = numpyro.sample("means", dist.Normal(0.0, 1.0).expand([y.shape[0]]).to_event(1))
+    means = numpyro.sample("means", dist.Normal(0.0, 1.0).expand([2 * y.shape[0]]).to_event(1))
     with numpyro.plate("records", y.shape[0]):
-        normal("y", means, y)
+        normal("y", means[::2], y)
 
 
 def unobserved(y, b):
