@@ -18,9 +18,9 @@ from support.small_models import private_plan
 
 import dpvi
 from dpvi import AutoAmortised
-from dpvi.data.records import structure_of
 from dpvi.models.base import ModelError
-from dpvi.models.guides import GuidedModel
+from dpvi.models.numpyro.guides import GuidedModel
+from dpvi.records.arrays import structure_of
 
 _random = np.random.default_rng(3)
 N = 600

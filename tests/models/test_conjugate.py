@@ -13,11 +13,11 @@ from scipy import integrate
 from support.small_models import private_plan
 
 import dpvi
-from dpvi.data.records import structure_of
 from dpvi.models.base import ModelError
 from dpvi.models.check import check
-from dpvi.models.generative import generative_findings, simulate_records
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.population.generative import generative_findings, simulate_records
+from dpvi.records.arrays import structure_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::dpvi.ModelNotice")
 

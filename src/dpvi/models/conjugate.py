@@ -34,9 +34,9 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
 
-from dpvi.models import execution
 from dpvi.models.affine import affine
 from dpvi.models.dependence import depends
+from dpvi.models.numpyro import execution
 from dpvi.models.rows import from_rows, rows_of
 from dpvi.models.solve import cholesky, solve_lower, solve_upper
 

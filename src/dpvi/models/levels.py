@@ -17,7 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.columns import Levels
+from dpvi.declared.columns import Levels
 
 _READERS: dict[str, Callable[[np.ndarray], Any]] = {
     "max": lambda levels: levels[-1],

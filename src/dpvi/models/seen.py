@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
-from dpvi.models.missing_plate import Kind, dependent
+from dpvi.models.numpyro.missing_plate import Kind, dependent
 
 
 class Seen(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.models.execution import LOG_DETERMINANT
+from dpvi.models.numpyro.execution import LOG_DETERMINANT
 from dpvi.models.simulate import differs
 
 OTHER_PROGRAM = 1e-3  # batch of one against batch of three: sums may be ordered differently
