@@ -29,12 +29,12 @@ import numpy as np
 
 from dpvi.models.base import GenerativeModel, Model, ModelError
 from dpvi.models.captured import captured
-from dpvi.models.conjugate import described as described_latents
 from dpvi.models.constants import bound
 from dpvi.models.dependence import depends
 from dpvi.models.failures import explained, place
 from dpvi.models.notices import tell
 from dpvi.models.numpyro import as_model
+from dpvi.models.numpyro.conjugate import described as described_latents
 from dpvi.models.numpyro.discovery import batched
 from dpvi.models.numpyro.execution import LOG_DETERMINANT
 from dpvi.models.numpyro.guides import GuidedModel, check_guide

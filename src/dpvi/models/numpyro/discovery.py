@@ -17,14 +17,14 @@ from jax.extend import core
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, biject_to
 
 from dpvi.models.base import ModelError
-from dpvi.models.conjugate import Latent, integrable
 from dpvi.models.dependence import depends
 from dpvi.models.failures import failure_findings
+from dpvi.models.numpyro.conjugate import Latent, integrable
 from dpvi.models.numpyro.enumeration import Discrete, enumeration_findings, finite_support
 from dpvi.models.numpyro.execution import execute, plates_of, scaled_in_a_loop, whole_batch
 from dpvi.models.numpyro.implied import RecordPlate, Spans, crossing_findings, lacking, spans_of, with_plate
 from dpvi.models.numpyro.missing_plate import Kind, missing_plate
-from dpvi.models.seen import Seen, site_findings, unobserved_finding
+from dpvi.models.numpyro.seen import Seen, site_findings, unobserved_finding
 from dpvi.models.sites import Site, layout, support_parameters, with_parameters
 
 BATCH_SIZES = (2, 3)

@@ -7,7 +7,7 @@ For unconstrained z with sites z_s and bijections b_s to their supports,
 
 so the sum over records is NumPyro's own log joint, and no term ever sees two records. Where a record has discrete
 latents, its term is the logarithm of the sum over their values (:mod:`dpvi.models.numpyro.enumeration`); where it has
-continuous ones with a posterior in closed form, of their integral (:mod:`dpvi.models.conjugate`).
+continuous ones with a posterior in closed form, of their integral (:mod:`dpvi.models.numpyro.conjugate`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from numpyro.distributions import biject_to
 
 from dpvi.models.base import Model, Record
-from dpvi.models.conjugate import posterior_at
 from dpvi.models.numpyro import drawing, execution
+from dpvi.models.numpyro.conjugate import posterior_at
 from dpvi.models.numpyro.discovery import Layout, discover
 from dpvi.models.numpyro.enumeration import combinations
 from dpvi.models.numpyro.implied import with_plate
@@ -124,7 +124,7 @@ class NumPyroModel(PlatedModel):
     ) -> jax.Array:
         """The log-likelihood of each record as the model computes it on a whole batch; for the model check.
 
-        ``offset`` says at which values of integrated latents, see :func:`~dpvi.models.conjugate.posterior_at`.
+        ``offset`` says at which values of integrated latents, see :func:`~dpvi.models.numpyro.conjugate.posterior_at`.
         """
         num_records = jax.tree.leaves(batch)[0].shape[0]
         given = given or self.given

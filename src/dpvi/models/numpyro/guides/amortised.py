@@ -28,7 +28,7 @@ from dpvi.models.base import ModelError
 from dpvi.models.numpyro import execution
 from dpvi.models.numpyro.discovery import BATCH_SIZES, any_value, batched, record_plate_of
 from dpvi.models.numpyro.implied import RecordPlate, lacking, spans_of, with_plate
-from dpvi.models.rows import from_rows
+from dpvi.models.numpyro.rows import from_rows
 from dpvi.models.sites import is_real
 
 _LINEAR = 3.0  # up to where a number of a record enters as it is; beyond, its logarithm grows

@@ -37,8 +37,8 @@ from jax.core import Tracer
 from dpvi.models.affine import affine
 from dpvi.models.dependence import depends
 from dpvi.models.numpyro import execution
-from dpvi.models.rows import from_rows, rows_of
-from dpvi.models.solve import cholesky, solve_lower, solve_upper
+from dpvi.models.numpyro.rows import from_rows, rows_of
+from dpvi.models.numpyro.solve import cholesky, solve_lower, solve_upper
 
 _NORMAL, _BETA, _GAMMA = "normal", "beta", "gamma"
 _REFERENCE = {_NORMAL: 0.0, _BETA: 0.5, _GAMMA: 1.0}
