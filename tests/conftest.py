@@ -51,8 +51,27 @@ QUICKLY_COMPILED = (
 )
 COMPILED_WITHOUT_FUSIONS = (*QUICKLY_COMPILED, "experiments/", "posterior/", "reporting/", "studies/baselines/")
 
+# What takes long and seldom breaks alone: ``make test-slow``. Everything else is ``make test``.
+SLOW = (
+    "attacks/",
+    "auditing/",
+    "benchmarks/",
+    "distributed/",
+    "estimators/test_private_runs.py",
+    "experiments/",
+    "statistical/",
+    "studies/",
+    "test_examples.py",
+)
+
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_in(item.path, SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

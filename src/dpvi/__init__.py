@@ -24,6 +24,12 @@ if TYPE_CHECKING:
         ModelNotice,
         PrivacyWarning,
     )
+    from dpvi.estimators import (
+        BoundedScaler,
+        PrivateBayesianLinearRegression,
+        PrivateBayesianLogisticRegression,
+        PrivateBayesianPoissonRegression,
+    )
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
     from dpvi.ledger import Ledger, LedgerError
@@ -54,6 +60,7 @@ __all__ = [
     "AlignedNatural",
     "Audit",
     "AutoAmortised",
+    "BoundedScaler",
     "CompilerError",
     "Constant",
     "ConvergenceWarning",
@@ -81,6 +88,9 @@ __all__ = [
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "PrivateBayesianLinearRegression",
+    "PrivateBayesianLogisticRegression",
+    "PrivateBayesianPoissonRegression",
     "QuantileClipping",
     "Released",
     "Result",
@@ -149,6 +159,12 @@ _HOMES = {
     "dpvi.table": ("Schema", "SchemaError"),
     "dpvi.records.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.run.dpsvi": ("DPSVI",),
+    "dpvi.estimators": (
+        "BoundedScaler",
+        "PrivateBayesianLinearRegression",
+        "PrivateBayesianLogisticRegression",
+        "PrivateBayesianPoissonRegression",
+    ),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.run.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
