@@ -128,7 +128,7 @@ def test_constants_plates_left_out_and_features():
 def test_the_same_guide_serves_dpsvi():
     guide = AutoAmortised(players)
     svi = dpvi.DPSVI(players, guide, optax.adam(0.05), plan=private_plan(num_steps=5, sampling_rate=0.5))
-    result = svi.run(None, 5, TRIALS, HITS, progress_bar=False)
+    result = svi.run(None, TRIALS, HITS, progress_bar=False)
     assert "skill_auto_weights" in result.params
 
 

@@ -25,6 +25,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.primitives import Messenger
 
 from dpvi.models.base import ModelError
+from dpvi.models.failures import failure_findings
 from dpvi.models.numpyro import execution
 from dpvi.models.numpyro.discovery import BATCH_SIZES, any_value, batched, record_plate_of
 from dpvi.models.numpyro.implied import RecordPlate, lacking, spans_of, with_plate
@@ -245,7 +246,10 @@ def _looked_at(function: Callable, structure: Any, size: int) -> dict[str, dict]
 
         kept.update(execution.execute(function, batch, fill, key=key))
 
-    jax.eval_shape(run, *jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros(()))), batched(structure, size))
+    try:
+        jax.eval_shape(run, *jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros(()))), batched(structure, size))
+    except Exception as error:
+        raise ModelError(failure_findings(error, [], structure)) from error
     return kept
 
 
