@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.data.schema import Boolean, Categorical, Count, Numeric, Schema
-from dpvi.datasets import abalone, adult, rand_hie
-from dpvi.datasets.adult_columns import MARITAL_STATUS, SEX
+from dpvi.table import Boolean, Categorical, Count, Numeric, Schema
+from studies.datasets import abalone, adult, rand_hie
+from studies.datasets.adult_columns import MARITAL_STATUS, SEX
 
 Table = dict[str, Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.stats
 
 import dpvi
-from dpvi.data.schema import Leveled
+from dpvi.table import Leveled
 from experiments.preview.cases import CASES, Case, Table
 
 EPSILONS = (0.3, 1.0, 3.0)

@@ -7,10 +7,10 @@ import pytest
 from matplotlib.figure import Figure
 
 import dpvi
-from dpvi.data.schema import Boolean, Categorical, Count, Numeric, Ordinal, Schema
 from dpvi.models.formula import FormulaError, FormulaModel
 from dpvi.regression.assumed import AssumedLaw
 from dpvi.regression.preview import Preview, _nonprivate
+from dpvi.table import Boolean, Categorical, Count, Numeric, Ordinal, Schema
 
 SCHEMA = Schema(
     {

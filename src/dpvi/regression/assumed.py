@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from dpvi.data.schema import Boolean, Column, Count, Leveled, observed_leaf
 from dpvi.models.formula import FormulaError, FormulaModel
 from dpvi.models.formula.families import LINKS
 from dpvi.models.formula.priors import INTERCEPT, further_priors
 from dpvi.models.formula.raw_columns import bounds_of
+from dpvi.table import Boolean, Column, Count, Leveled, observed_leaf
 
 _SIGMAS = 6.0  # standard deviations that declared bounds are thought to be apart
 _MEDIANS = {"sigma": float(np.exp(-1.0)), "concentration": 1.0, "shape": 1.0}

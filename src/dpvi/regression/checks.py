@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import scipy.stats
 
-from dpvi.core.measurements import answered
-from dpvi.core.requests import NORM_EDGES, ScoreNorms
 from dpvi.posterior import Result
 from dpvi.posterior.metric.belief import first_belief, learned
 from dpvi.posterior.score import ScoreModel
+from dpvi.release.measurements import answered
+from dpvi.release.requests import NORM_EDGES, ScoreNorms
 
 _RECONSTRUCTED = 0.15  # relative: expected counts rest on covariates that only have the released histograms and moments
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from dpvi.core.measurements import answered
-from dpvi.core.requests import CovariateMoments
-from dpvi.data.schema import Boolean, Leveled, SchemaError, observed_leaf
 from dpvi.models.formula import FormulaError, FormulaModel
 from dpvi.posterior import Result
 from dpvi.posterior.metric.belief import first_belief, learned
 from dpvi.posterior.score import ScoreModel
+from dpvi.release.measurements import answered
+from dpvi.release.requests import CovariateMoments
+from dpvi.table import Boolean, Leveled, SchemaError, observed_leaf
 
 _ROWS = 1000
 

@@ -12,10 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from dpvi.core import validation
-from dpvi.core.validation import IntervalWarning, PrivacyWarning
-from dpvi.data.schema import Schema
-from dpvi.fitting import fit
+from dpvi.declared import validation
+from dpvi.declared.validation import IntervalWarning, PrivacyWarning
 from dpvi.models.formula import FormulaModel
 from dpvi.models.formula.priors import PRIOR_SCALE
 from dpvi.models.numpyro import NumPyroModel
@@ -23,6 +21,8 @@ from dpvi.privacy import plan as make_plan
 from dpvi.regression.assumed import AssumedLaw
 from dpvi.regression.draws import in_own_units
 from dpvi.regression.fitted import RegressionResult
+from dpvi.run.fitting import fit
+from dpvi.table import Schema
 
 _CURVATURE_ROWS = 4000
 _LARGE = 10.0**9
