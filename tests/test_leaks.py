@@ -188,6 +188,7 @@ ENTRIES = {
     "fit, ledger": (charged_to_a_ledger, ("Ledger",)),
     "fit, functions": (lambda _: dpvi.fit(functions(), Y, PLAN, seed=1), ("from_functions",)),
     "fit, guide": (lambda _: fit(Y, guide=location_guide), ("Guided",)),
+    "fit, amortised guide": (lambda _: fit(Y, guide=dpvi.AutoAmortised(location)), ("AutoAmortised",)),
     "fit, not private": (lambda _: fit(Y, plan=dpvi.plan_nonprivate(sampling_rate=RATE, num_steps=3)), ()),
     "fit, all records": (lambda _: fit(Y, plan=private_plan(5, sampling_rate=1.0)), ()),
     "fit, values that are no numbers": (lambda _: fit(np.where(Y > 3, np.nan, Y)), ()),
@@ -207,7 +208,7 @@ ENTRIES = {
 }
 CUSTODIANS = {"validate"}  # marked SENSITIVE, see below
 WITHOUT_RECORDS = {
-    *("plan", "plan_nonprivate", "plan_together", "GaussianRelease", "Schedule", "Measuring"),
+    *("plan", "plan_nonprivate", "plan_together", "preview", "GaussianRelease", "Schedule", "Measuring"),
     *("PerLayer", "QuantileClipping"),
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
+    from dpvi.models.numpyro.guides.amortised import AutoAmortised
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
     from dpvi.privacy import plan, plan_nonprivate, plan_together
     from dpvi.records.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.regression.glm import glm
+    from dpvi.regression.preview import preview
     from dpvi.release.driver import Directive, Released
     from dpvi.run.dpsvi import DPSVI
     from dpvi.run.fitting import fit
@@ -58,6 +60,7 @@ __all__ = [
     "Aligned",
     "AlignedNatural",
     "Audit",
+    "AutoAmortised",
     "BoundedScaler",
     "CompilerError",
     "Constant",
@@ -113,6 +116,7 @@ __all__ = [
     "plan",
     "plan_nonprivate",
     "plan_together",
+    "preview",
     "synthesize",
     "validate",
 ]
@@ -170,11 +174,13 @@ _HOMES = {
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
+    "dpvi.models.numpyro.guides.amortised": ("AutoAmortised",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.regression.glm": ("glm",),
+    "dpvi.regression.preview": ("preview",),
     "dpvi.run.many": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
     "dpvi.run.placement.hosts": ("LostProcessError",),
