@@ -1,4 +1,4 @@
-"""Runs that are killed by SIGKILL at random moments and resumed: ``python benchmarks/kills.py --seeded 200 --unseeded 50``.
+"""Runs that are killed by SIGKILL at random moments and resumed: ``python benchmarks/kills.py --seeded 200``.
 
 A process fits, is charged to a ledger and saves its result (``tests/support/checkpoint_worker.py``). It is killed after
 a random time, and started again, until it is done. With a seed every trace must be that of a run that nobody disturbed.
