@@ -258,9 +258,10 @@ class Ledger:
         try:
             yield name
         except BaseException as error:
+            go_on = " Go on with it by the same call, with its checkpoint." if resumed else ""
             error.add_note(
-                f"The ledger keeps {name!r} reserved, because the run had begun. If nothing of it was published or "
-                f"seen, give it back: dpvi ledger release {self.path} {name}"
+                f"The ledger keeps {name!r} reserved, because the run had begun.{go_on} If nothing of it was published "
+                f"or seen, give it back: dpvi ledger release {self.path} {name}"
             )
             raise
         if state == SPENT:
