@@ -6,13 +6,20 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dpvi.cli.parser import add_command
+
 NUM_RECORDS = 10_000
 WEIGHTS = (1.0, -0.5, 0.25, 0.0, -1.5)
 COLUMNS = tuple(f"x{i}" for i in range(len(WEIGHTS)))
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("demo", help="fit a private logistic regression on simulated records")
+    parser = add_command(
+        subparsers,
+        "demo",
+        help="fit a private logistic regression on simulated records",
+        example="dpvi demo\ndpvi demo --csv people.csv",
+    )
     parser.add_argument("--epsilon", type=float, default=1.0, help="privacy budget (default: 1.0)")
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for the plot and the result")
     parser.add_argument("--seed", type=int, default=None, help="repeatable run, NOT PRIVATE (default: system entropy)")

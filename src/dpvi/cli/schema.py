@@ -7,19 +7,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dpvi.cli.parser import add_command
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "schema",
         help="draft a table's schema, or check a table against one",
         description="The schema of a table: its columns with public bounds and levels.",
+        example="dpvi schema draft people.csv --output schema.toml\ndpvi schema check schema.toml people.csv",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="action", required=True)
-    draft = actions.add_parser(
+    draft = add_command(
+        actions,
         "draft",
         help="guess a schema from a file; what was read from the records is marked and must be confirmed",
         description="Guess a schema from a CSV or Parquet file. The draft is sensitive until it is confirmed.",
+        example='dpvi schema draft people.csv --missing "?" --output schema.toml',
     )
     draft.add_argument("table", metavar="TABLE", help="a .csv or .parquet file")
     draft.add_argument("--output", metavar="FILE", help="write the draft to this file; it must not exist")
@@ -31,10 +37,12 @@ def add_parser(subparsers: Any) -> None:
         help="a text that stands for a missing value, such as ?",
     )
     draft.set_defaults(func=run_draft)
-    check = actions.add_parser(
+    check = add_command(
+        actions,
         "check",
         help="say whether every value of a table lies within a schema",
         description="Say whether every value of a table lies within a schema. The answer is for the custodian.",
+        example="dpvi schema check schema.toml people.csv",
     )
     check.add_argument("schema", metavar="SCHEMA", help="a .toml file")
     check.add_argument("table", metavar="TABLE", help="a .csv or .parquet file")

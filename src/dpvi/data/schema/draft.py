@@ -17,7 +17,7 @@ from dpvi.data.schema import toml
 from dpvi.data.schema.base import Column, SchemaError
 from dpvi.data.schema.levels import Boolean, Categorical
 from dpvi.data.schema.quantities import Date, Numeric
-from dpvi.data.schema.reading import RawColumn, need, read_columns, read_csv
+from dpvi.data.schema.reading import RawColumn, parquet_file, read_columns, read_csv
 from dpvi.data.schema.table import Schema
 
 _MARK = "READ FROM THE RECORDS"
@@ -84,7 +84,7 @@ def _names(path: Path) -> list[str]:
     if path.suffix == ".csv":
         return list(read_csv(path))
     if path.suffix == ".parquet":
-        return need("pyarrow.parquet").read_schema(path).names
+        return parquet_file(path, "read_schema").names
     raise SchemaError(f"A schema is drafted from a .csv or .parquet file, got {path.name!r}.")
 
 

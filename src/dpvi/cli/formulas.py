@@ -1,0 +1,32 @@
+"""Fits of a formula, for ``dpvi fit``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpvi.cli.run_file import RunSettings
+
+_OF_STEPS = ("sampling_rate", "num_steps", "clip_norm", "response", "components")
+
+
+def fitted_formula(settings: RunSettings, common: dict[str, Any]) -> Any:
+    """The regression that ``settings`` name; ``common`` goes to the fit."""
+    import dpvi
+    from dpvi.models.formula import FormulaModel
+
+    given = [name for name in _OF_STEPS if getattr(settings, name)]
+    if given:
+        raise ValueError(
+            f"A formula takes no --{given[0].replace('_', '-')}: its run measures and has nothing to choose but the "
+            "budget; leave it out."
+        )
+    family = settings.family or "gaussian"
+    schema = settings.declared
+    extra = {"num_records": settings.num_records or None, "unit": settings.unit or None}
+    known = {name: value for name, value in extra.items() if value is not None}
+    if settings.rows_per_unit > 1:
+        known["rows_per_unit"] = settings.rows_per_unit
+    covariates = FormulaModel(settings.formula, schema, family).covariates()
+    plan = dpvi.plan(settings.epsilon, settings.delta, covariates=covariates, **known)
+    return dpvi.glm(settings.formula, settings.data, schema, family=family, plan=plan, **common)
