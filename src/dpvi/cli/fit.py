@@ -21,7 +21,7 @@ _OPTIONS = (
     "formula", "family", "model", "response", "components", "sampling_rate", "num_steps", "clip_norm", "num_records",
     "unit", "rows_per_unit", "ledger", "seed", "epsilon", "delta", "output",
 )  # fmt: skip
-_SECRET = "A seed from the command line can be guessed, so it makes the run NOT PRIVATE; leave it out for real records."
+_MOST_ROWS = 40
 
 
 def add_parser(subparsers: Any) -> None:
@@ -72,11 +72,19 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_told(result, settings, str(notes), summary), indent=2, ensure_ascii=False))
         return 0
-    print(result.guarantee, summary, sep="\n\n")
+    print(result.guarantee, _shown(summary), sep="\n\n")
     verdict = result.guarantee.warning or "It may be published."
     print(f"\nThe result is in {output}. {verdict} Its settings are in {notes}.")
     print(f"Next: dpvi report {output}")
     return 0
+
+
+def _shown(summary: Any) -> str:
+    """A summary, or where it is long what it says below its table."""
+    if len(summary.names) <= _MOST_ROWS:
+        return str(summary)
+    rest = getattr(summary, "caveat", "")
+    return f"{len(summary.names)} parameters, which dpvi summary prints.{f' {rest}' if rest else ''}"
 
 
 def _told(result: Any, settings: RunSettings, notes: str, summary: Any) -> dict[str, Any]:

@@ -6,8 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpvi.cli.run_file import RunSettings
+    from dpvi.data.schema import Schema
 
 _OF_STEPS = ("sampling_rate", "num_steps", "clip_norm", "response", "components")
+
+
+def usual_family(formula: str, schema: Schema) -> str:
+    """The family that fits the declaration of the response, where none was given."""
+    from dpvi.data.schema import Boolean, Count, Leveled
+
+    name = formula.partition("~")[0].strip()
+    column = schema.columns.get(name)
+    if column is None:
+        raise ValueError(
+            f"The formula {formula!r} must begin with a column of the schema and '~'; there are "
+            f"{', '.join(schema.columns)}."
+        )
+    if isinstance(column, Leveled) and column.num_levels > 2:
+        return "ordinal"
+    if isinstance(column, (Boolean, Leveled)):
+        return "bernoulli"
+    return "poisson" if isinstance(column, Count) else "gaussian"
 
 
 def fitted_formula(settings: RunSettings, common: dict[str, Any]) -> Any:
@@ -21,8 +40,8 @@ def fitted_formula(settings: RunSettings, common: dict[str, Any]) -> Any:
             f"A formula takes no --{given[0].replace('_', '-')}: its run measures and has nothing to choose but the "
             "budget; leave it out."
         )
-    family = settings.family or "gaussian"
     schema = settings.declared
+    family = settings.family or usual_family(settings.formula, schema)
     extra = {"num_records": settings.num_records or None, "unit": settings.unit or None}
     known = {name: value for name, value in extra.items() if value is not None}
     if settings.rows_per_unit > 1:

@@ -74,7 +74,7 @@ def prepared(settings: RunSettings) -> Fitted:
         plan, start = dpvi.plan(**budget, **_STEPS | asked), model.draw_parameters(jax.random.key(0))
     else:
         start = None
-        covariates = {} if asked else {"covariates": _covariates(model, schema, leaves)}
+        covariates: dict[str, Any] = {} if asked else {"covariates": _covariates(model, schema, leaves)}
         plan = dpvi.plan(**budget, **asked, **covariates)
     arrays = schema.encode(settings.data)
     return Fitted(model, {name: arrays[name] for name in leaves}, plan, start)

@@ -47,6 +47,16 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("schema", metavar="SCHEMA", help="a .toml file")
     check.add_argument("table", metavar="TABLE", help="a .csv or .parquet file")
     check.set_defaults(func=run_check)
+    confirm = add_command(
+        actions,
+        "confirm",
+        help="say that all of a draft is public knowledge",
+        description="Confirm a draft. By this you say that EVERY bound and level in it is public knowledge: known from "
+        "a questionnaire, a code book or the law, and not from the records. Correct the file with an editor before.",
+        example="dpvi schema confirm schema.toml",
+    )
+    confirm.add_argument("schema", metavar="SCHEMA", help="a draft, from dpvi schema draft")
+    confirm.set_defaults(func=run_confirm)
 
 
 def run_draft(options: argparse.Namespace) -> int:
@@ -61,6 +71,19 @@ def run_draft(options: argparse.Namespace) -> int:
     with open(path, "x", encoding="utf-8") as file:  # a schema that someone corrected must not be lost
         file.write(text)
     print(f"Written to {path}. Replace or confirm every marked entry, then set confirmed_public = true.")
+    return 0
+
+
+def run_confirm(options: argparse.Namespace) -> int:
+    """Take the marks away and let the schema be loaded."""
+    from dpvi.cli.files import write_text
+    from dpvi.data.schema import Schema, confirmed_text
+
+    path = Path(options.schema)
+    text = confirmed_text(path.read_text(encoding="utf-8"))
+    write_text(path, text)
+    columns = Schema.load(path).columns
+    print(f"{path} is confirmed, on your word that its {len(columns)} columns are public knowledge as they stand.")
     return 0
 
 

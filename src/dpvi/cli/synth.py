@@ -47,12 +47,16 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     if folder.exists():
         raise FileExistsError(f"{folder} is there already; name a new folder, so that no tables are mixed.")
+    if options.number < 1:
+        raise ValueError(f"--number must be at least 1, got {options.number}.")
     check_writable(folder)
     reading = read_result(options)
     with told():
-        data = _drawn(reading, options)
-    limits = MIXTURE_LIMITS if reading.regression is None else REGRESSION_LIMITS
-    page = synthetic_page(data, result=reading.result, limits=limits)
+        regression = reading.regression
+        posterior = reading.result.posterior() if regression is None else regression.posterior
+        data, released = _drawn(reading, posterior, options)
+        limits = MIXTURE_LIMITS if regression is None else REGRESSION_LIMITS
+        page = synthetic_page(data, released=released, limits=(*posterior.notes, *limits))
     data.save(folder, options.format)
     write_text(folder / PAGE, page)
     if options.json:
@@ -64,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _drawn(reading: Reading, options: argparse.Namespace) -> SyntheticData:
+def _drawn(reading: Reading, posterior: Any, options: argparse.Namespace) -> tuple[SyntheticData, Any]:
     import jax
 
     from dpvi.posterior.predictors import released_size
@@ -74,9 +78,9 @@ def _drawn(reading: Reading, options: argparse.Namespace) -> SyntheticData:
     key = None if options.seed is None else jax.random.key(options.seed)
     settings: dict[str, Any] = {"num_records": records, "num_datasets": options.number, "key": key}
     if reading.regression is not None:
-        from dpvi.regression.synthetic import synthesize_regression
+        from dpvi.regression.synthetic import released_of, synthesize_regression
 
-        return synthesize_regression(reading.regression, **settings)
+        return synthesize_regression(reading.regression, **settings), released_of(reading.regression)
     if reading.settings is None or reading.result.model is None:
         raise ValueError(
             f"Tables are drawn with the model and the schema of a run, and {reading.path} has no run file beside it "
@@ -85,4 +89,4 @@ def _drawn(reading: Reading, options: argparse.Namespace) -> SyntheticData:
     model = reading.result.model
     function = getattr(model, "function", model)
     drawing = function if hasattr(function, "draw_records") else model
-    return synthesize(reading.result, drawing, reading.settings.declared, **settings)
+    return synthesize(posterior, drawing, reading.settings.declared, **settings), None

@@ -66,12 +66,11 @@ def simulated_like(result: Result, num_datasets: int, num_records: int, seed: in
     posterior = result.posterior()
     keys = jax.random.split(jax.random.key(seed), num_datasets + 1)
     z = posterior.sample_unconstrained(num_datasets, keys[0])
-    law = None
-    if result.plan.covariates:
 
-        def law(key: jax.Array, count: int) -> list[Any]:
-            return as_leaves(model, predictor_rows(result, count, key))
+    def released(key: jax.Array, count: int) -> list[Any]:
+        return as_leaves(model, predictor_rows(result, count, key))
 
+    law = released if result.plan.covariates else None
     check_generative(model, law)
     data = [simulate_records(model, each, key, num_records, law) for each, key in zip(z, keys[1:], strict=True)]
     truths = jax.vmap(posterior.bijections.constrain)(z)

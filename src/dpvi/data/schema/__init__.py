@@ -2,7 +2,7 @@
 
 from dpvi.data.schema.base import Column, SchemaError
 from dpvi.data.schema.design import Design
-from dpvi.data.schema.draft import draft_schema
+from dpvi.data.schema.draft import confirmed_text, draft_schema
 from dpvi.data.schema.levels import Boolean, Categorical, Leveled, Ordinal
 from dpvi.data.schema.quantities import Count, Date, Numeric
 from dpvi.data.schema.table import Schema, observed_leaf
@@ -19,6 +19,7 @@ __all__ = [
     "Ordinal",
     "Schema",
     "SchemaError",
+    "confirmed_text",
     "draft_schema",
     "observed_leaf",
 ]

@@ -12,7 +12,7 @@ from dpvi.data.schema import Boolean, Column, Schema, observed_leaf
 from dpvi.data.schema.levels import Leveled
 from dpvi.reporting.page.charts import matrix_figure
 from dpvi.reporting.page.elements import Markup, element, joined, number, table
-from dpvi.reporting.page.marginals import marginal_figures, released_shares, tables_of
+from dpvi.reporting.page.marginals import Released, marginal_figures, tables_of
 from dpvi.reporting.page.promise import promise
 from dpvi.reporting.page.shell import Section, masthead, page, write_page
 
@@ -39,28 +39,35 @@ _ALWAYS = (
 
 
 def write_synthetic_page(
-    data: Any, path: str | Path, *, result: Any = None, limits: Sequence[str] = MIXTURE_LIMITS, title: str = ""
+    data: Any,
+    path: str | Path,
+    *,
+    released: Released | None = None,
+    limits: Sequence[str] = MIXTURE_LIMITS,
+    title: str = "",
 ) -> Path:
     """Write one self-contained HTML page about synthetic tables; parameters as for :func:`synthetic_page`."""
-    return write_page(synthetic_page(data, result=result, limits=limits, title=title), path)
+    return write_page(synthetic_page(data, released=released, limits=limits, title=title), path)
 
 
-def synthetic_page(data: Any, *, result: Any = None, limits: Sequence[str] = MIXTURE_LIMITS, title: str = "") -> str:
+def synthetic_page(
+    data: Any, *, released: Released | None = None, limits: Sequence[str] = MIXTURE_LIMITS, title: str = ""
+) -> str:
     """The page about synthetic tables as text.
 
     Parameters
     ----------
     data
         From :func:`dpvi.synthesize`; at most ten of its tables are looked at.
-    result
-        The result behind the tables: counts that it released are shown beside theirs.
+    released
+        ``{column: (values, shares)}`` that the run released, shown beside those of the tables; see
+        :func:`~dpvi.reporting.page.marginals.released_shares`.
     limits
         What the model of the tables cannot express, one sentence or two each.
     title
         Of the page.
     """
     tables = tables_of(data)
-    released = None if result is None else released_shares(result, data.schema)
     cannot = element("ul", *(element("li", each) for each in (*limits, *_ALWAYS)))
     sections = [
         Section("The guarantee", promise(data.guarantee)),
