@@ -18,7 +18,7 @@ import dpvi
 from dpvi.cli import demo
 from dpvi.cli.main import COMMANDS, build_parser, main
 from dpvi.cli.run_file import read_run_file
-from dpvi.data.schema import Schema
+from dpvi.table import Schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "my-csv.md"
 FORMULA = "earns_much ~ age + hours + schooling + sector"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpvi.cli.parser import add_command, add_json
 
 if TYPE_CHECKING:
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
 
 _SETTINGS = ("epsilon", "delta", "sampling_rate", "num_steps", "clip_norm")
 _BROKEN = 1
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
     from dpvi.privacy.planning import plan
 
     if options.plan is not None:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from dpvi.data.schema.writing import whole_or_nothing
+from dpvi.table.writing import whole_or_nothing
 
 
 def new_file(path: str | Path) -> Path:

@@ -102,7 +102,7 @@ def _told(result: Any, settings: RunSettings, notes: str, summary: Any) -> dict[
 def _settings(options: argparse.Namespace) -> RunSettings:
     """From the command line, or from the file of an earlier run with what the command line changes."""
     from dpvi.cli.run_file import RunSettings, read_run_file
-    from dpvi.data.schema import Schema
+    from dpvi.table import Schema
 
     given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
     if options.table.endswith(".toml"):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpvi.cli.run_file import RunSettings
-    from dpvi.data.schema import Schema
+    from dpvi.table import Schema
 
 _OF_STEPS = ("sampling_rate", "num_steps", "clip_norm", "response", "components")
 
 
 def usual_family(formula: str, schema: Schema) -> str:
     """The family that fits the declaration of the response, where none was given."""
-    from dpvi.data.schema import Boolean, Count, Leveled
+    from dpvi.table import Boolean, Count, Leveled
 
     name = formula.partition("~")[0].strip()
     column = schema.columns.get(name)

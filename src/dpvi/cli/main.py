@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from dpvi.cli import audit, demo, evaluate, fit, ledger, plan, report, schema, summary, synth, verify
 from dpvi.cli.parser import Parser
-from dpvi.core.validation import CompilerError
+from dpvi.declared.validation import CompilerError
 
 COMMANDS = (schema, plan, fit, summary, report, synth, evaluate, ledger, audit, verify, demo)
 

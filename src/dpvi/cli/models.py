@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from dpvi.cli.run_file import RunSettings
-    from dpvi.core.plan import Plan
-    from dpvi.data.schema import Schema
+    from dpvi.declared.plan import Plan
+    from dpvi.table import Schema
 
 TABLE = "table"
 COMPONENTS = 16

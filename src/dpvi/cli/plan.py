@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dpvi.cli.parser import add_command, add_json
 
 if TYPE_CHECKING:
-    from dpvi.core.clipping import PerLayer, QuantileClipping
-    from dpvi.core.plan import Plan
+    from dpvi.declared.clipping import PerLayer, QuantileClipping
+    from dpvi.declared.plan import Plan
 
 _REQUIRED = ("delta", "sampling_rate", "num_steps", "clip_norm")
 
@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make or check a plan and print it."""
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
     from dpvi.privacy.planning import verify
 
     if options.verify:
@@ -108,7 +108,7 @@ def _make(options: argparse.Namespace) -> Plan:
 
 def _asked_clipping(options: argparse.Namespace) -> PerLayer | QuantileClipping | None:
     """Layers or a quantile, where one of them was asked for."""
-    from dpvi.core.clipping import PerLayer, QuantileClipping
+    from dpvi.declared.clipping import PerLayer, QuantileClipping
 
     if options.layer and options.target_quantile is not None:
         raise ValueError("Give --layer or --target-quantile: layers have fixed clip norms.")
@@ -142,7 +142,7 @@ def _settings(plan: Plan) -> list[str]:
 
 def _clipping(plan: Plan) -> list[str]:
     """How gradients are clipped, and the noise that goes with it, where not by one norm."""
-    from dpvi.core.clipping import PerLayer
+    from dpvi.declared.clipping import PerLayer
 
     sigma, clipping = plan.noise_multiplier, plan.clipping
     assert clipping is not None

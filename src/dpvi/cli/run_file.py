@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpvi.data.schema import toml
-from dpvi.data.schema.base import SchemaError
+from dpvi.table import toml
+from dpvi.table.base import SchemaError
 
 if TYPE_CHECKING:
-    from dpvi.data.schema import Schema
+    from dpvi.table import Schema
 
 FORMAT_VERSION = 1
 _HEAD = "# This file repeats a run: dpvi fit {name}. It holds nothing that was read from the records.\n"
@@ -47,7 +47,7 @@ class RunSettings:
     @property
     def declared(self) -> Schema:
         """The schema."""
-        from dpvi.data.schema import Schema
+        from dpvi.table import Schema
 
         return Schema.from_dict(self.schema)
 

@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_draft(options: argparse.Namespace) -> int:
     """Print or write a draft."""
-    from dpvi.data.schema import draft_schema
+    from dpvi.table import draft_schema
 
     text = draft_schema(options.table, missing_markers=("", *options.missing))
     if not options.output:
@@ -77,7 +77,7 @@ def run_draft(options: argparse.Namespace) -> int:
 def run_confirm(options: argparse.Namespace) -> int:
     """Take the marks away and let the schema be loaded."""
     from dpvi.cli.files import write_text
-    from dpvi.data.schema import Schema, confirmed_text
+    from dpvi.table import Schema, confirmed_text
 
     path = Path(options.schema)
     text = confirmed_text(path.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def run_confirm(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Encode a table and refuse every value outside the schema."""
-    from dpvi.data.schema import Schema
+    from dpvi.table import Schema
 
     Schema.load(options.schema).encode(options.table, outside="raise")
     print("SENSITIVE (not private, do not share): every value lies within the schema.", file=sys.stderr)

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import scipy.stats
 
-from dpvi.models.covariates import as_leaves
-from dpvi.models.generative import check_generative, simulate_records
+from dpvi.population.covariates import as_leaves
+from dpvi.population.generative import check_generative, simulate_records
 from dpvi.posterior.posterior import Posterior
 from dpvi.posterior.predictors import predictor_rows
 from dpvi.posterior.result import Result

@@ -16,15 +16,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.core.columns import Column, Constant, Levels, OneHot
-from dpvi.core.measurements import answered
-from dpvi.core.plan import HISTOGRAMS
-from dpvi.core.requests import CovariateMoments
-from dpvi.models.covariate_law import draw_columns, is_ordered
-from dpvi.models.covariates import released_population
-from dpvi.models.shares import drawn_shares
+from dpvi.declared.columns import Column, Constant, Levels, OneHot
+from dpvi.declared.plan import HISTOGRAMS
+from dpvi.population.covariate_law import draw_columns, is_ordered
+from dpvi.population.covariates import released_population
+from dpvi.population.shares import drawn_shares
 from dpvi.posterior.metric.moments import moved_rows
 from dpvi.posterior.result import Result
+from dpvi.release.measurements import answered
+from dpvi.release.requests import CovariateMoments
 
 _FEW = 8  # values
 

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.data.schema import Boolean, Count, Date, Leveled, Numeric, Schema
 from dpvi.models.formula import FormulaModel
 from dpvi.models.formula.raw_columns import Place, bounds_of
 from dpvi.posterior.posterior import given_or_fresh_key
@@ -18,6 +17,7 @@ from dpvi.regression.fitted import RegressionResult
 from dpvi.regression.predictions import response_draws
 from dpvi.reporting.page.marginals import released_shares
 from dpvi.synthetic import SyntheticData
+from dpvi.table import Boolean, Count, Date, Leveled, Numeric, Schema
 
 
 def synthesize_regression(

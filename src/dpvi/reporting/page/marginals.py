@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.core import columns as counted
-from dpvi.data.schema import Boolean, Column, Count, Date, Numeric, Schema, observed_leaf
-from dpvi.data.schema.levels import Leveled
-from dpvi.models.covariates import released_population
+from dpvi.declared import columns as counted
+from dpvi.population.covariates import released_population
 from dpvi.reporting.page.charts import bars_figure, side_by_side
 from dpvi.reporting.page.elements import Markup, element, joined, number
+from dpvi.table import Boolean, Column, Count, Date, Numeric, Schema, observed_leaf
+from dpvi.table.levels import Leveled
 
 _BINS = 16
 _MOST_TABLES = 10  # that are looked at
