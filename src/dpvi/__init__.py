@@ -24,12 +24,19 @@ if TYPE_CHECKING:
         ModelNotice,
         PrivacyWarning,
     )
+    from dpvi.estimators import (
+        BoundedScaler,
+        PrivateBayesianLinearRegression,
+        PrivateBayesianLogisticRegression,
+        PrivateBayesianPoissonRegression,
+    )
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
     from dpvi.ledger import Ledger, LedgerError
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
+    from dpvi.models.numpyro.guides.amortised import AutoAmortised
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
@@ -52,6 +59,8 @@ __all__ = [
     "Aligned",
     "AlignedNatural",
     "Audit",
+    "AutoAmortised",
+    "BoundedScaler",
     "CompilerError",
     "Constant",
     "ConvergenceWarning",
@@ -79,6 +88,9 @@ __all__ = [
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "PrivateBayesianLinearRegression",
+    "PrivateBayesianLogisticRegression",
+    "PrivateBayesianPoissonRegression",
     "QuantileClipping",
     "Released",
     "Result",
@@ -109,20 +121,22 @@ __all__ = [
 
 _PACKAGES = (
     "auditing",
-    "baselines",
-    "data",
-    "datasets",
+    "declared",
     "evaluate",
     "families",
     "gradients",
     "ledger",
     "models",
+    "population",
     "posterior",
     "privacy",
+    "records",
     "regression",
+    "release",
     "reporting",
+    "run",
     "synthetic",
-    "train",
+    "table",
 )
 
 _HOMES = {
@@ -145,6 +159,12 @@ _HOMES = {
     "dpvi.table": ("Schema", "SchemaError"),
     "dpvi.records.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.run.dpsvi": ("DPSVI",),
+    "dpvi.estimators": (
+        "BoundedScaler",
+        "PrivateBayesianLinearRegression",
+        "PrivateBayesianLogisticRegression",
+        "PrivateBayesianPoissonRegression",
+    ),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.run.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
@@ -152,6 +172,7 @@ _HOMES = {
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
+    "dpvi.models.numpyro.guides.amortised": ("AutoAmortised",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),
