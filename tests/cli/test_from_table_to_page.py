@@ -94,7 +94,7 @@ def test_from_a_table_to_a_page(there, capsys):
     assert "one household" in Path("own-page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("name", "columns"), [("result", 4), ("table", 6)])
+@pytest.mark.parametrize(("name", "columns"), [("result", 5), ("table", 6)])
 def test_from_a_result_to_synthetic_tables(there, name, columns, capsys):
     arguments = ["synth", f"{name}.npz", "--number", "2", "--records", "500", "--output", "made", "--seed", "1"]
     assert main([*arguments, "--json"]) == 0
@@ -165,7 +165,7 @@ def prepare_bad_files() -> None:
     np.savez("newer.npz", **arrays)
 
 
-FIT = ("--formula", FORMULA)
+FIT, NEW = ("--formula", FORMULA), ("--output", "new")
 REFUSED = {
     "no table": (["fit", "absent.csv", *budget(*FIT)], "There is no file absent.csv"),
     "no schema": (["fit", "people.csv", *FIT, "--epsilon", "1", "--delta", "1e-6"], "see dpvi schema draft"),
@@ -190,7 +190,7 @@ REFUSED = {
     "no formula": (["fit", "people.csv", *budget("--formula", "earns_much ~ age +")], ""),
     "steps of a formula": (["fit", "people.csv", *budget(*FIT, "--num-steps", "5")], "takes no --num-steps"),
     "a budget that is passed": (
-        ["fit", "people.csv", *budget(*FIT, "--ledger", "people.ledger", epsilon="2.9")],
+        ["fit", "people.csv", *budget(*FIT, "--ledger", "people.ledger", epsilon="4")],
         "does not hold this run",
     ),
     "a negative budget": (["fit", "people.csv", *budget(*FIT, epsilon="-1")], "epsilon must"),
@@ -205,18 +205,19 @@ REFUSED = {
     "a broken run file": (["fit", "bad.run.toml"], "is not the TOML of a run"),
     "a run file of another version": (["fit", "newer.run.toml"], "format 99"),
     "a schema for a run file": (["fit", "schema.toml"], "give it with --schema"),
+    "a secret seed": (["fit", "people.csv", *budget(*FIT, "--seed", str(2**130))], "history of the shell"),
     "an option": (["fit", "people.csv", "--epsilon", "much"], "see dpvi fit --help"),
     "no command": (["fitt"], "see dpvi --help"),
     "no result": (["report", "absent.npz"], "There is no file absent.npz"),
     "a table for a result": (["report", "people.csv"], "is not a dpvi result"),
     "a damaged result": (["summary", "torn.npz"], "is damaged"),
-    "a result of another version": (["synth", "newer.npz"], "which this version reads"),
+    "a result of another version": (["synth", "newer.npz", *NEW], "which this version reads"),
     "a place for a page": (["report", "result.npz", "--output", "no/page.html"], "There is no folder"),
     "a probability": (["summary", "own.npz", "--probability", "2"], "between 0 and 1"),
     "tables that are there": (["synth", "result.npz", "--output", "."], "is there already"),
-    "no size": (["synth", "table.npz"], "--records"),
-    "no number": (["synth", "result.npz", "--number", "0"], "--number must be"),
-    "a result alone": (["synth", "alone.npz", "--records", "5"], "run file"),
+    "no size": (["synth", "table.npz", *NEW], "--records"),
+    "no number": (["synth", "result.npz", "--number", "0", *NEW], "--number must be"),
+    "a result alone": (["synth", "alone.npz", "--records", "5", *NEW], "run file"),
     "clusters": (["evaluate", "table.npz", "--records", "50"], "fit the response by a formula"),
     "no plan": (["plan", "--verify", "absent.json"], "There is no file"),
     "a table for a plan": (["plan", "--verify", "people.csv"], "not JSON"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpvi.cli.parser import add_command, add_json
+from dpvi.declared.guarantee import SECRET_SEED
 
 if TYPE_CHECKING:
     from dpvi.cli.run_file import RunSettings
@@ -18,9 +19,9 @@ dpvi fit adult.csv --schema schema.toml --formula "income ~ age + hours" --epsil
 dpvi fit adult.csv --schema schema.toml --model table --epsilon 1 --delta 1e-6 --output table.npz
 dpvi fit result.run.toml --output again.npz"""
 _OPTIONS = (
-    "formula", "family", "model", "response", "components", "sampling_rate", "num_steps", "clip_norm", "num_records",
-    "unit", "rows_per_unit", "ledger", "seed", "epsilon", "delta", "output",
-)  # fmt: skip
+    *("formula", "family", "trials", "model", "response", "components", "sampling_rate", "num_steps", "clip_norm"),
+    *("num_records", "unit", "rows_per_unit", "ledger", "seed", "epsilon", "delta", "output"),
+)
 _MOST_ROWS = 40
 
 
@@ -38,7 +39,11 @@ def add_parser(subparsers: Any) -> None:
     add("table", metavar="TABLE", help="a .csv or .parquet file, or the .run.toml of an earlier run")
     add("--schema", metavar="FILE", help="its columns with public bounds and levels, see dpvi schema draft")
     add("--formula", help="such as 'recid ~ age + C(charge)'")
-    add("--family", help="of the response: bernoulli, gaussian, student_t, poisson, negative_binomial, gamma, ordinal")
+    add(
+        "--family",
+        help="of the response: bernoulli, gaussian, student_t, poisson, binomial, negative_binomial, gamma, ...",
+    )
+    add("--trials", metavar="COLUMN", help="of family binomial: the column with the number of trials")
     add("--model", help="instead of a formula: table (a mixture over all columns), or FILE.py:NAME, a NumPyro function")
     add("--response", help="of a table model: a column to model by a regression on the others")
     add("--components", type=int, help="of a table model: number of clusters (default: 16)")
@@ -105,6 +110,11 @@ def _settings(options: argparse.Namespace) -> RunSettings:
     from dpvi.table import Schema
 
     given = {name: getattr(options, name) for name in _OPTIONS if getattr(options, name) is not None}
+    if not 0 <= given.get("seed", 0) < SECRET_SEED:
+        raise ValueError(
+            "--seed takes a number from 0 to 2^128 - 1, for runs that are not private: a secret one would be in the "
+            "history of the shell. Leave it out for real records."
+        )
     if options.table.endswith(".toml"):
         settings = replace(read_run_file(Path(options.table)), **given)
         return settings if not options.schema else replace(settings, schema=Schema.load(options.schema).to_dict())

@@ -46,6 +46,7 @@ def fitted_formula(settings: RunSettings, common: dict[str, Any]) -> Any:
     known = {name: value for name, value in extra.items() if value is not None}
     if settings.rows_per_unit > 1:
         known["rows_per_unit"] = settings.rows_per_unit
-    covariates = FormulaModel(settings.formula, schema, family).covariates()
+    trials = settings.trials or None
+    covariates = FormulaModel(settings.formula, schema, family, trials).covariates()
     plan = dpvi.plan(settings.epsilon, settings.delta, covariates=covariates, **known)
-    return dpvi.glm(settings.formula, settings.data, schema, family=family, plan=plan, **common)
+    return dpvi.glm(settings.formula, settings.data, schema, family=family, trials=trials, plan=plan, **common)

@@ -32,6 +32,7 @@ class RunSettings:
     schema: dict[str, Any] = field(default_factory=dict)
     formula: str = ""
     family: str = ""
+    trials: str = ""
     model: str = ""  # "table", or FILE.py:NAME
     response: str = ""
     components: int = 0
