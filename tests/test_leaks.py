@@ -208,7 +208,7 @@ ENTRIES = {
 }
 CUSTODIANS = {"validate"}  # marked SENSITIVE, see below
 WITHOUT_RECORDS = {
-    *("plan", "plan_nonprivate", "plan_together", "GaussianRelease", "Schedule", "Measuring"),
+    *("plan", "plan_nonprivate", "plan_together", "preview", "GaussianRelease", "Schedule", "Measuring"),
     *("PerLayer", "QuantileClipping"),
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),
@@ -275,6 +275,12 @@ def of_result(command: str, *more: str) -> Any:
     return arguments
 
 
+def cli_preview(folder: Path) -> list[str]:
+    SCHEMA.save(folder.parent / "schema.toml")
+    asked = ["--formula", "pay ~ job", "--epsilon", "1", "--delta", "1e-5", "--records", "50"]
+    return ["preview", "--schema", str(folder.parent / "schema.toml"), *asked]
+
+
 def cli_synth(folder: Path) -> list[str]:
     return of_result("synth", "--records=50", "--number=2", "--output", str(folder / "tables"))(folder)
 
@@ -293,6 +299,7 @@ def cli_evaluate(folder: Path) -> list[str]:
 
 
 CALLS = {
+    "preview": (cli_preview, False),
     "fit": (cli_fit, False),
     "summary": (of_result("summary"), False),
     "report": (of_result("report"), False),

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dpvi.privacy import plan, plan_nonprivate, plan_together
     from dpvi.records.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.regression.glm import glm
+    from dpvi.regression.preview import preview
     from dpvi.release.driver import Directive, Released
     from dpvi.run.dpsvi import DPSVI
     from dpvi.run.fitting import fit
@@ -115,6 +116,7 @@ __all__ = [
     "plan",
     "plan_nonprivate",
     "plan_together",
+    "preview",
     "synthesize",
     "validate",
 ]
@@ -178,6 +180,7 @@ _HOMES = {
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.regression.glm": ("glm",),
+    "dpvi.regression.preview": ("preview",),
     "dpvi.run.many": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
     "dpvi.run.placement.hosts": ("LostProcessError",),

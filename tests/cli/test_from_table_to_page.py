@@ -134,6 +134,11 @@ def test_other_commands_answer_programs_too(there, capsys):
     assert [each["state"] for each in json.loads(capsys.readouterr().out)["runs"]] == ["spent"]
     assert main(["verify", "result.npz", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["epsilon"] == pytest.approx(1)
+    asked = ["--formula", "earns_much ~ age", "--epsilon", "1", "--delta", "1e-6", "--records", "2000"]
+    assert main(["preview", "--schema", "schema.toml", *asked, "--json", "--output", "widths.svg"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["private"][0]["width"]["age"] > found["without_privacy"][0]["width"]["age"] > 0
+    assert Path("widths.svg").read_text().startswith("<?xml")
     assert main(["evaluate", "own.npz", "--datasets", "3", "--records", "400", "--quiet", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["held"]) == ["mean"]
 
@@ -166,6 +171,7 @@ def prepare_bad_files() -> None:
 
 
 FIT, NEW = ("--formula", FORMULA), ("--output", "new")
+ASKED = ("--formula", "earns_much ~ age", "--delta", "1e-6", "--records", "100")
 REFUSED = {
     "no table": (["fit", "absent.csv", *budget(*FIT)], "There is no file absent.csv"),
     "no schema": (["fit", "people.csv", *FIT, "--epsilon", "1", "--delta", "1e-6"], "see dpvi schema draft"),
@@ -219,6 +225,8 @@ REFUSED = {
     "no number": (["synth", "result.npz", "--number", "0", *NEW], "--number must be"),
     "a result alone": (["synth", "alone.npz", "--records", "5", *NEW], "run file"),
     "clusters": (["evaluate", "table.npz", "--records", "50"], "fit the response by a formula"),
+    "a picture": (["preview", "--schema", "schema.toml", *ASKED, "--output", "widths.txt"], ".png, .pdf, .svg"),
+    "a preview of nothing": (["preview", "--schema", "schema.toml", *ASKED, "--formula", "wage ~ age"], "must begin"),
     "no plan": (["plan", "--verify", "absent.json"], "There is no file"),
     "a table for a plan": (["plan", "--verify", "people.csv"], "not JSON"),
     "a table for a ledger": (["ledger", "show", "people.csv"], "people.csv"),

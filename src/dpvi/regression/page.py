@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from dpvi.models.formula import FormulaModel
 from dpvi.models.formula.families import LINKS
 from dpvi.models.formula.priors import INTERCEPT
-from dpvi.models.formula.raw_columns import Place, bounds_of
 from dpvi.posterior import Posterior
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.metric.metric_posterior import MetricGaussian
-from dpvi.posterior.predictors import predictor_rows
 from dpvi.regression.draws import drawn, in_own_units, on_declared_scale
+from dpvi.regression.population import population, values_of, with_value
 from dpvi.regression.predictions import mean_draws
 from dpvi.regression.summary import CoefficientTable
 from dpvi.reporting.page.charts import Effect
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from dpvi.regression.fitted import RegressionResult
 
 _DRAWS, _EFFECT_DRAWS = 10_000, 400
-_ROWS, _POINTS = 200, 25
+_EVERY = 4  # row of the simulated population
 _MOST_EFFECTS = 8
 _RATIOS = {"logit": "odds ratio", "log": "ratio of means"}
 _OWN = "What one unit of a column, as it stands in the table, adds to the linear predictor."
@@ -87,11 +84,9 @@ def effects(fitted: RegressionResult) -> list[Effect]:
     model, result = fitted.model, fitted.result
     if result.plan.covariates is None or result.trace.histograms is None or model.trials is not None:
         return []
-    rows = predictor_rows(result, _ROWS, jax.random.key(0))
-    every = drawn(fitted.posterior, _EFFECT_DRAWS)
-    alone = _sampling_draws(fitted.posterior)
-    names = list(model.design.raw.names)[:_MOST_EFFECTS]
-    return [_effect(model, name, rows, every, alone) for name in names]
+    rows = population(result, model)[::_EVERY]
+    every, alone = fitted.draws(_EFFECT_DRAWS), _sampling_draws(fitted.posterior)
+    return [_effect(model, name, rows, every, alone) for name in list(model.design.raw.names)[:_MOST_EFFECTS]]
 
 
 def _sampling_draws(posterior: Posterior) -> dict[str, np.ndarray] | None:
@@ -106,12 +101,11 @@ def _sampling_draws(posterior: Posterior) -> dict[str, np.ndarray] | None:
 def _effect(
     model: FormulaModel, name: str, rows: np.ndarray, every: dict[str, np.ndarray], alone: dict[str, np.ndarray] | None
 ) -> Effect:
-    place = model.design.raw.places[name]
-    values, setters = _settings(name, place)
+    values = values_of(model, name)
 
     def averaged(draws: dict[str, np.ndarray]) -> np.ndarray:
         """(values, draws)"""
-        means = [mean_draws(model, _with(rows, setter), draws) for setter in setters]
+        means = [mean_draws(model, with_value(model, rows, name, each), draws) for each in values]
         if model.family == "ordinal":  # the expected position among the levels, counted from 1
             means = [mean @ np.arange(1, mean.shape[-1] + 1) for mean in means]
         return np.stack([mean.mean(axis=1) for mean in means])
@@ -125,34 +119,13 @@ def _effect(
     if model.family == "ordinal":
         label = f"mean position of {model.response.label} among its levels"
     return Effect(
-        f"By {name}", name, label, values, tuple(total.mean(axis=1).tolist()), tuple(lower.tolist()),
+        f"By {name}", name, label, tuple(_shown(each) for each in values), tuple(total.mean(axis=1).tolist()), tuple(lower.tolist()),
         tuple(upper.tolist()), *inner,
     )  # fmt: skip
 
 
-Setter = Callable[[np.ndarray], None]
-
-
-def _settings(name: str, place: Place) -> tuple[tuple[float | str, ...], list[Setter]]:
-    """Values of a column to look at, and what puts each into rows."""
-    block = slice(place.start, place.start + place.width)
-
-    def put(value: Any) -> Setter:
-        def setter(rows: np.ndarray) -> None:
-            rows[:, block] = value
-
-        return setter
-
-    if place.levels is not None:
-        return tuple(map(str, place.levels)), [put(row) for row in np.eye(len(place.levels))[:, 1:]]
-    if place.column.kind == "boolean":
-        return ("no", "yes"), [put(0.0), put(1.0)]
-    leaves = np.linspace(-1, 1, _POINTS)
-    lower, upper = bounds_of(name, place.column)
-    return tuple((lower + (leaves + 1) / 2 * (upper - lower)).tolist()), [put(leaf) for leaf in leaves]
-
-
-def _with(rows: np.ndarray, setter: Setter) -> np.ndarray:
-    changed = rows.copy()
-    setter(changed)
-    return changed
+def _shown(value: Any) -> float | str:
+    """A number for an axis, or the name of a level."""
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    return float(value) if isinstance(value, (int, float, np.number)) else str(value)
