@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
         description="Simulate records from declarations alone, fit them, and print how wide the interval of every "
         "coefficient is to be expected, by budget and by number of records, beside the one without privacy. No record "
         "is read, so a committee can choose epsilon from it.",
-        example='dpvi preview --schema schema.toml --formula "income ~ age" --epsilon 0.3 1 --records 6000 --delta 1e-6',
+        example='dpvi preview --schema schema.toml --formula "ill ~ age" --epsilon 1 3 --records 6000 --delta 1e-6',
     )
     add = parser.add_argument
     add("--schema", metavar="FILE", required=True, help="columns with public bounds and levels")

@@ -118,10 +118,8 @@ def _effect(
     label = {"logit": f"probability of {model.response.label}"}.get(LINKS[model.family], f"mean {model.response.label}")
     if model.family == "ordinal":
         label = f"mean position of {model.response.label} among its levels"
-    return Effect(
-        f"By {name}", name, label, tuple(_shown(each) for each in values), tuple(total.mean(axis=1).tolist()), tuple(lower.tolist()),
-        tuple(upper.tolist()), *inner,
-    )  # fmt: skip
+    shown, mean = tuple(_shown(each) for each in values), tuple(total.mean(axis=1).tolist())
+    return Effect(f"By {name}", name, label, shown, mean, tuple(lower.tolist()), tuple(upper.tolist()), *inner)
 
 
 def _shown(value: Any) -> float | str:
