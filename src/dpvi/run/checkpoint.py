@@ -55,7 +55,8 @@ class Checkpoint:
     Guarantees
     ----------
     The file holds noisy sums, iterates and public settings. Neither the key nor anything that saw records without noise
-    is in it, and what is in it at a given moment follows from the plan, the model and what was released.
+    is in it. At which steps it can be written follows from the plan, the model and what was released; at which of them
+    it was written last follows from time, too.
     """
 
     def __init__(self, path: str | Path, seconds: float) -> None:
