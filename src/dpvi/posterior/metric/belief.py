@@ -23,7 +23,7 @@ from dpvi.posterior.metric.answer import Answer, answer
 from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature, elsewhere, measured_curvature
 from dpvi.posterior.metric.metric import Long, Whitened, long_directions, prior_ridge, whitened
-from dpvi.posterior.metric.moments import moved_rows
+from dpvi.posterior.metric.moments import moved_rows, power
 from dpvi.posterior.metric.simulator import Simulator
 from dpvi.posterior.metric.tails import LengthLaw, counted_laws, kept_slope, simulated_law, surprise
 from dpvi.posterior.score.blocks import simulation_seed
@@ -189,11 +189,11 @@ def expected_curvature(belief: Belief, query: np.ndarray) -> MeasuredCurvature:
     """What the curvature should be at a point: the model's own, or what was measured before, carried there."""
     simulator = belief.simulator
     information = simulator.information(query)
-    if belief.curvature is not None:
-        return belief.curvature._replace(matrix=elsewhere(belief.curvature, information), information=information)
-    simulated, weights = simulator.scores(query)
-    plain = whitened(simulated, weights, information, ridge_at(belief, query), bounded=True).matrix
-    return assumed_curvature(information, plain, belief.num_records)
+    if belief.curvature is None:
+        return assumed_curvature(information, power(information + ridge_at(belief, query), -0.5), belief.num_records)
+    matrix = elsewhere(belief.curvature, information)
+    whitener = power(matrix / belief.num_records + ridge_at(belief, query), -0.5)  # that of another point may be far off
+    return belief.curvature._replace(matrix=matrix, information=information, whitener=whitener)
 
 
 def ridge_at(belief: Belief, query: np.ndarray) -> np.ndarray:
