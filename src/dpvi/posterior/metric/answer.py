@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     doubted: np.ndarray  # the share of the privacy part's variance that is doubt about clipping, by parameter
     curvature_error: float  # relative, of the curvature that the answer rests on
     surprise: float = 0.0  # how probable it is that scores are longer than the model expects
-    at_bounds: np.ndarray | None = None  # the share of each parameter that records at bounds far out decide
+    far_out: np.ndarray | None = None  # the share of each parameter that records far from all others decide
 
 
 class _System(NamedTuple):

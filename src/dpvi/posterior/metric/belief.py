@@ -22,7 +22,7 @@ from dpvi.models.generative import covariate_leaves
 from dpvi.posterior.metric.answer import Answer, answer
 from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature, elsewhere, measured_curvature
-from dpvi.posterior.metric.leverage import decided_by, far_bounds
+from dpvi.posterior.metric.leverage import decided_by, far_rows
 from dpvi.posterior.metric.metric import Long, Whitened, long_directions, prior_ridge, whitened
 from dpvi.posterior.metric.moments import moved_rows, power
 from dpvi.posterior.metric.simulator import Simulator
@@ -46,7 +46,7 @@ class Belief(NamedTuple):
     rows: np.ndarray | None  # simulated covariates that plain moments can move
     leaves: list[np.ndarray]  # simulated covariates as the model takes them
     error: float  # relative, of the model's own curvature
-    far: np.ndarray | None = None  # which rows lie at a bound far out
+    far: np.ndarray | None = None  # which rows have a number far from all others
     curvature: MeasuredCurvature | None = None
     counted: tuple[np.ndarray, list[LengthLaw]] | None = None  # a metric, and laws of |W g| in it
     blocks: tuple[Answered, ...] = ()
@@ -88,7 +88,7 @@ def first_belief(scores: ScoreModel, histograms: np.ndarray | None) -> Belief:
         rows = np.asarray(draw_columns(columns, people.law._replace(shares=shares), key, _ROWS), np.float64)
         whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
         leaves = as_leaves(scores.model, rows)
-    far = far_bounds(rows, columns)
+    far = far_rows(rows, columns)
     return belief._replace(rows=rows if whole else None, leaves=leaves, error=_UNMEASURED, far=far)
 
 
@@ -122,12 +122,12 @@ def conclusion(belief: Belief) -> Answer:
     found = answer(belief.simulator, blocks, curvature, _kept(belief, counting), belief.variance_of_size)
     query = cast(Scores, counting[-1].request).query
     return found._replace(
-        surprise=surprise(belief.counted[1]) if belief.counted else 0.0, at_bounds=_at_bounds(belief, query)
+        surprise=surprise(belief.counted[1]) if belief.counted else 0.0, far_out=_far_out(belief, query)
     )
 
 
-def _at_bounds(belief: Belief, query: np.ndarray) -> np.ndarray:
-    """How much of each parameter records at far bounds decide; nothing where responses are bounded, and scores too."""
+def _far_out(belief: Belief, query: np.ndarray) -> np.ndarray:
+    """How much of each parameter records far out decide; nothing where responses are bounded, and scores too."""
     if belief.far is None or belief.scores.enumerates:
         return np.zeros(len(query))
     return decided_by(belief.far, *belief.simulator.scores(query))

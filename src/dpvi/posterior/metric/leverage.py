@@ -1,9 +1,9 @@
-"""Records at a bound far out: what cannot be seen of them, and which parameters they decide.
+"""Records far out in a column: what cannot be seen of them, and which parameters they decide.
 
-A value beyond its declared bound is clipped to it, and a response that follows the true value then does not fit. Where
-that bound lies far from the other records a handful of them decides a slope, whose scores are longer than counts with
-noise can show. Histograms show where such records are: no interval can be made wide enough for them, so they are
-warned of.
+Where responses are unbounded, a handful of records far from all others can decide a slope, and where these do not fit,
+their scores are longer than counts with noise can show. That happens where a value beyond a declared bound is clipped
+to it and the response follows the true value. Histograms show whether there may be such records. No interval can be
+made wide enough for them, so they are warned of.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from dpvi.core.columns import Column, Numeric
 _FAR = 4.0  # standard deviations of a column
 
 
-def far_bounds(rows: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
-    """Which ``rows`` of covariates, (M, width), lie in the last bin before a bound far from the others, (M,)."""
+def far_rows(rows: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
+    """Which ``rows`` of covariates, (M, width), have a number that is far from all others, (M,)."""
     found, first = np.zeros(len(rows), bool), 0
     for column in columns:
         if isinstance(column, Numeric):
             values = rows[:, first]
-            edge = (column.upper - column.lower) / column.bins
-            last = (values < column.lower + edge) | (values > column.upper - edge)
-            found |= last & (np.abs(values - values.mean()) > _FAR * values.std())
+            found |= np.abs(values - values.mean()) > _FAR * values.std()
         first += column.width
     return found
 

@@ -20,9 +20,9 @@ from dpvi.posterior.metric.strategy import answer_of
 from dpvi.posterior.score.model import ScoreModel
 
 _LEVEL = 0.001
-_UNKNOWN = 0.6  # a relative error of the curvature
+_BLURRED, _UNKNOWN = 0.6, 0.999  # relative errors of the curvature: what it was widened for, and nothing known of it
 _DOUBTED = 0.15  # of a parameter's privacy variance
-_DECIDED = 0.15  # of a parameter, by records at bounds far out
+_DECIDED = 0.15  # of a parameter, by records far from all others
 _HIDING = 4.0  # privacy's part beside sampling's, above which such records hardly matter
 _COVERED = (
     "Intervals are about what this model and prior would say without privacy, and include what privacy added. Whether "
@@ -128,35 +128,44 @@ def _findings(answer: Answer, names: list[str]) -> list[str]:
             "fit fewer parameters."
         )
     if answer.curvature_error > _UNKNOWN:
-        wide = np.argsort(-np.diag(answer.privacy) / np.diag(answer.sampling))
         found.append(
-            "This budget is too small to measure the curvature of the log likelihood; intervals rest on what the model "
-            f"expects of it, most for {_listed(wide, names)}. They can be too narrow where columns depend on each "
-            "other. Use a larger epsilon or fewer columns."
+            "This budget is too small to measure the curvature of the log likelihood: intervals rest on what the model "
+            f"expects of it, most for {_listed(_widest(answer), names)}, and can be too narrow where columns depend on "
+            "each other. Use a larger epsilon or fewer columns."
         )
     narrow = np.diag(answer.privacy) < _HIDING**2 * np.diag(answer.sampling)
-    decided = np.zeros(len(names)) if answer.at_bounds is None else np.where(narrow, answer.at_bounds, 0.0)
+    decided = np.zeros(len(names)) if answer.far_out is None else np.where(narrow, answer.far_out, 0.0)
     if np.any(decided > _DECIDED):
         worst = np.argsort(-decided)[: int(np.sum(decided > _DECIDED))]
         found.append(
-            "Records pile up at a declared bound that lies far from all others. A few of them that do not fit the "
-            f"model decide {_listed(worst, names)}, and noise hides how much. Declare wider bounds and transform the "
-            "column (log, ranks), or leave these records out by a public rule."
+            f"A few records whose covariates lie far from all others decide {_listed(worst, names)}. Where they do not "
+            "fit the model, noise hides how much, and intervals are too narrow. Transform the column (log, ranks), or "
+            "declare tighter bounds and clip it into them."
         )
     return found
 
 
 def _notes(answer: Answer, names: list[str]) -> list[str]:
     """What the intervals are wide enough for already."""
-    bent = np.nonzero(answer.doubted > _DOUBTED)[0]
-    if answer.surprise <= 1 - _LEVEL or not len(bent):
-        return []
-    worst = bent[np.argsort(-answer.doubted[bent])]
-    return [
-        "Some records have longer scores than this model expects; intervals were widened for what clipping may have "
-        f"taken from them, most for {_listed(worst, names)}. A response with heavier tails (StudentT, "
-        "NegativeBinomial2) or a larger epsilon makes them narrower."
-    ]
+    found, bent = [], np.nonzero(answer.doubted > _DOUBTED)[0]
+    if _BLURRED < answer.curvature_error <= _UNKNOWN:
+        found.append(
+            "The curvature of the log likelihood was hardly measured; intervals were widened for that, most for "
+            f"{_listed(_widest(answer), names)}. A larger epsilon or fewer columns make them narrower."
+        )
+    if answer.surprise > 1 - _LEVEL and len(bent):
+        worst = bent[np.argsort(-answer.doubted[bent])]
+        found.append(
+            "Some records have longer scores than this model expects; intervals were widened for what clipping may "
+            f"have taken from them, most for {_listed(worst, names)}. A response with heavier tails (StudentT, "
+            "NegativeBinomial2) or a larger epsilon makes them narrower."
+        )
+    return found
+
+
+def _widest(answer: Answer) -> np.ndarray:
+    """Parameters by what privacy adds to their intervals, the most first."""
+    return np.argsort(-np.diag(answer.privacy) / np.diag(answer.sampling))
 
 
 def _listed(worst: np.ndarray, names: list[str]) -> str:
