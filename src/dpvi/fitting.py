@@ -30,12 +30,12 @@ from dpvi.ledger import Ledger
 from dpvi.measuring import Answers, Contributions, measure, measured_trace
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, streams
-from dpvi.models.base import Model
+from dpvi.models.base import GenerativeModel, Model
 from dpvi.models.constants import bound
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.generative import covariates_of
 from dpvi.models.guides import GuidedModel
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.recipes import recipe_of
 from dpvi.posterior.metric import make_strategy
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
@@ -257,7 +257,7 @@ def histograms_of(algorithm: Algorithm, blocks: Iterable[Any], key: jax.Array) -
         return None
 
     def counted(records: Any) -> list[Any]:
-        leaves = covariates_of(model, records) if plan.covariates and isinstance(model, NumPyroModel) else []
+        leaves = covariates_of(model, records) if plan.covariates and isinstance(model, GenerativeModel) else []
         return leaves or jax.tree.leaves(records)  # any leaf has one row per record
 
     release, stream = plan.release(HISTOGRAMS), histogram_stream(key)
@@ -326,4 +326,5 @@ def make_result(
         structure=structure,
         model=algorithm.model,
         scores=scores,
+        recipe=recipe_of(algorithm.model),
     )

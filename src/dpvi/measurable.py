@@ -8,9 +8,8 @@ from typing import Any, cast
 from dpvi.core.plan import Plan
 from dpvi.core.validation import FallbackWarning
 from dpvi.gradients import Aligned
-from dpvi.models.base import Model, ModelError
+from dpvi.models.base import GenerativeModel, Model, ModelError
 from dpvi.models.covariate_law import CovariateLaw
-from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import ScoreModel
 
 _INSTEAD = "Give dpvi.plan sampling_rate, num_steps and clip_norm for a run that takes steps instead."
@@ -52,7 +51,7 @@ def measured_model(model: Model, plan: Plan, covariate_law: CovariateLaw | None)
             "covariates=, which pays for the number of records alone."
         )
     try:
-        return ScoreModel(cast(NumPyroModel, model), plan, covariate_law=covariate_law)
+        return ScoreModel(cast(GenerativeModel, model), plan, covariate_law=covariate_law)
     except ModelError as error:
         raise ModelError(
             [

@@ -31,13 +31,12 @@ from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.measurable import measured_model, refuse_beside_measuring, warn_about_devices
 from dpvi.mechanism.rng import root_key
-from dpvi.models.base import Model, ModelError
+from dpvi.models.base import GenerativeModel, Model, ModelError
 from dpvi.models.captured import captured, listed, with_constants
 from dpvi.models.check import check_model, tell_of_plate
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import check_columns
 from dpvi.models.guides import check_guide
-from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.scaled import warn_of_scales
 from dpvi.posterior.score import ScoreModel
 from dpvi.posterior.storage import check_storable
@@ -297,7 +296,7 @@ def _score_model(
         )
     if isinstance(estimator, Aligned) and estimator.num_draws == 1:
         try:
-            return ScoreModel(cast(NumPyroModel, model), plan, covariate_law=covariate_law)
+            return ScoreModel(cast(GenerativeModel, model), plan, covariate_law=covariate_law)
         except ModelError as error:
             reason = str(error)
             _refuse_unread(plan, covariate_law, reason)
@@ -328,9 +327,9 @@ def _check_covariates(model: Any, plan: Plan) -> None:
     """Refuse a plan that would pay for histograms of columns that are not there, or that nothing reads."""
     if not plan.covariates:  # none, or the number of records alone
         return
-    if not isinstance(model, NumPyroModel):
+    if not isinstance(model, GenerativeModel):
         raise ValueError(
-            "The plan pays for histograms of covariates, which only the score posterior of a NumPyro model without a "
-            "guide reads. Make a plan without covariates=."
+            "The plan pays for histograms of covariates, which only the score posterior of a NumPyro or PyMC model "
+            "without a guide reads. Make a plan without covariates=."
         )
     check_columns(model, plan.covariates)

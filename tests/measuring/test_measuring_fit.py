@@ -242,7 +242,7 @@ def test_devices_that_change_nothing_are_warned_about():
 
 
 def test_models_that_draw_no_records_are_refused():
-    with pytest.raises(dpvi.ModelError, match="Records can be drawn from NumPyro models only"):
+    with pytest.raises(dpvi.ModelError, match="Records can be drawn from models written for NumPyro or PyMC only"):
         dpvi.fit(location_model(), np.zeros((9, 2)), measuring_plan(columns=()), progress=False)
 
 

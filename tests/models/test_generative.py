@@ -120,7 +120,7 @@ def test_what_cannot_be_simulated_is_said_in_a_sentence(model, structure, senten
 
 
 def test_a_model_of_plain_functions_cannot_be_simulated():
-    assert "NumPyro models only" in generative_findings(location_model())[0]
+    assert "models written for NumPyro or PyMC only" in generative_findings(location_model())[0]
 
 
 @pytest.mark.parametrize("name", ["nested", "mixture", "dynamic", "bounded", "reparameterised"])

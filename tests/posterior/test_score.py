@@ -187,7 +187,7 @@ def test_what_is_missing_is_said():
         ScoreModel(BERNOULLI.model, plan_nonprivate(0.1, 10))
     with pytest.raises(ValueError, match="declares 5000 public records"):
         ScoreModel(BERNOULLI.model, score_plan(N), num_records=4000)
-    with pytest.raises(ModelError, match="NumPyro models only"):
+    with pytest.raises(ModelError, match="models written for NumPyro or PyMC only"):
         ScoreModel(location_model(), score_plan(N))
 
 

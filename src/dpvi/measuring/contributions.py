@@ -23,8 +23,8 @@ from dpvi.measuring.trial import check_apart
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.mechanism.exact_product import exact_product
 from dpvi.mechanism.gaussian import FORMED_BITS, per_unit
+from dpvi.models.base import GenerativeModel
 from dpvi.models.generative import covariates_of
-from dpvi.models.numpyro import NumPyroModel
 
 CLIP_NORM = 1.0
 _MOST_SLOTS, _FEWEST_SLOTS = 1024, 8
@@ -43,12 +43,12 @@ class Contributions:
     Parameters
     ----------
     model
-        A NumPyro model; its scores are gradients of the term of one record.
+        A model that its front-end can run; its scores are gradients of the term of one record.
     most_slots
         Slots of a part, where memory allows. It changes time and memory, never what a record adds.
     """
 
-    def __init__(self, model: NumPyroModel, most_slots: int = _MOST_SLOTS) -> None:
+    def __init__(self, model: GenerativeModel, most_slots: int = _MOST_SLOTS) -> None:
         self.model = model
         self._most_slots = most_slots
         self._compiled = {kind: SharedProgram(_adding(compiled_apart(rule))) for kind, rule in self._rules.items()}

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.validation import CompilerError, PrivacyWarning
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.base import GenerativeModel
 from dpvi.models.simulate import ill_conditioned, of_all_sizes, responded
 from dpvi.train.program_check import failed_trial
 
@@ -28,7 +28,7 @@ _VACUOUS = (
 
 
 def check_apart(
-    totalled: Callable[[Any, np.ndarray], np.ndarray], model: NumPyroModel, slots: int, largest: int
+    totalled: Callable[[Any, np.ndarray], np.ndarray], model: GenerativeModel, slots: int, largest: int
 ) -> None:
     """Raise a :class:`~dpvi.core.validation.CompilerError` where records are not kept apart.
 

@@ -31,17 +31,17 @@ from dpvi.core.notices import tell
 from dpvi.data.frames import arguments_of
 from dpvi.data.records import structure_of
 from dpvi.data.sources.base import described
-from dpvi.models.base import Model, ModelError
+from dpvi.models.base import GenerativeModel, Model, ModelError
 from dpvi.models.captured import captured
 from dpvi.models.constants import bound
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
-from dpvi.models.execution import LOG_DETERMINANT, prior_terms
+from dpvi.models.execution import LOG_DETERMINANT
 from dpvi.models.failures import explained, place
 from dpvi.models.generative import prior_draws
 from dpvi.models.guides import GuidedModel, check_guide
 from dpvi.models.implied import RecordPlate
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import as_model
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
 
 _BATCH = 3
@@ -122,20 +122,20 @@ def check_model(model: Model | Callable, data: Any, initial_location: Any = None
     """:func:`check` of a model without a guide that was handed its constants and holds no records."""
     structure = structure_of(data)
     ready = as_model(model, structure)
-    if isinstance(ready, NumPyroModel):
+    if isinstance(ready, GenerativeModel):
         if jax.tree.structure(ready.structure) != jax.tree.structure(structure) or ready.structure != structure:
             raise ModelError(
                 "The model was built for records of another structure; build it again from the structure of this data."
             )
-        findings = _outer_findings(ready) + _unread_findings(ready)
+        findings = _outer_findings(ready) + ready.own_findings()
     else:
         findings = _output_findings(ready, structure)
     if not findings:
         findings = _value_findings(ready, structure, initial_location)
     if findings:
         raise ModelError(findings)
-    if isinstance(ready, NumPyroModel):
-        tell_of_plate(ready.layout.implied)
+    if isinstance(ready, GenerativeModel):
+        tell_of_plate(_implied(ready))
     return ready
 
 
@@ -145,37 +145,16 @@ def tell_of_plate(implied: RecordPlate | None) -> None:
         tell(f"The model was completed: {implied}. The check found no record that depends on another.")
 
 
-def as_model(model: Model | Callable, structure: Any) -> Model:
-    """``model`` itself where it is a :class:`~dpvi.models.base.Model`, or a NumPyro callable made into one.
-
-    Parameters
-    ----------
-    model
-        A NumPyro callable or a model.
-    structure
-        The structure of one record.
-    """
-    if isinstance(model, Model):
-        return model
-    if callable(model):
-        return NumPyroModel(model, structure)
-    raise TypeError(
-        "model must be a NumPyro function or a dpvi model such as from_functions(...) returns, "
-        f"got {type(model).__name__}."
-    )
+def _implied(model: Any) -> RecordPlate | None:
+    return getattr(getattr(model, "layout", None), "implied", None)
 
 
-def _outer_findings(model: NumPyroModel) -> list[str]:
+def _outer_findings(model: GenerativeModel) -> list[str]:
     """Sites outside the record plate that read records, by data flow."""
-
-    def outside(z: jax.Array, batch: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        trace = model.run(z, batch)
-        values = {site.name: trace[site.name]["value"] for site in model.sites}
-        return values, prior_terms(trace, model.record_plate)
 
     batch = batched(model.structure, _BATCH)
     try:
-        jaxpr, (values, terms) = jax.make_jaxpr(outside, return_shape=True)(_vector(model), batch)
+        jaxpr, (values, terms) = jax.make_jaxpr(model.outside, return_shape=True)(_vector(model), batch)
     except Exception as error:
         raise ModelError(
             f"The model must run when every latent site is given a value, but fails with {type(error).__name__}"
@@ -198,31 +177,6 @@ def _outer_findings(model: NumPyroModel) -> list[str]:
                 f"Observed site {name!r} reads records but lies outside the record plate {model.record_plate!r}: "
                 "move it under that plate, so that each record has a term of its own."
             )
-    return findings
-
-
-def _unread_findings(model: NumPyroModel) -> list[str]:
-    """Sites that are given a value because nothing should read it, and are read, by data flow."""
-    names = [*model.layout.imputed, *model.layout.unread]
-    if not names:
-        return []
-
-    def terms(given: Any, z: jax.Array, batch: Any) -> Any:
-        return model.record_terms(z, batch, given), model.prior_terms(z, batch, given)
-
-    jaxpr = jax.make_jaxpr(terms)(model.given, _vector(model), batched(model.structure, _BATCH))
-    num_inputs, first, findings = len(jaxpr.in_avals), 0, []
-    for name in sorted(model.given):  # the order in which a dict is flattened
-        here = range(first, first := first + len(jax.tree.leaves(model.given[name])))
-        if name not in names or not any(depends(jaxpr, [index in here for index in range(num_inputs)])):
-            continue
-        findings.append(
-            f"Some parameters of the network {name.removesuffix('$params')!r} have no prior; give all of them one in "
-            "random_flax_module, or pass a guide, which learns the others."
-            if name in model.layout.unread
-            else f"The missing values of {name.removesuffix('_unobserved')!r} are used again in the model and need a "
-            "guide with local variables: pass one with guide=, or marginalise them."
-        )
     return findings
 
 
@@ -279,10 +233,10 @@ def _value_findings(model: Model, structure: Any, initial_location: Any) -> list
         assert first is not None
         tried = first
     findings = _finite_findings(tried.results)
-    if isinstance(model, NumPyroModel):
+    if isinstance(model, GenerativeModel):
         findings += _size_findings(tried.results)
         findings += _neighbour_findings(evaluate, tried)
-        if model.layout.implied is not None and not findings:  # what no user vouched for is tried at another point, too
+        if _implied(model) is not None and not findings:  # what no user vouched for is tried at another point, too
             further = _try(model, evaluate, -3 * tried.z, tried.kinds)
             findings += _size_findings(further.results) + _neighbour_findings(evaluate, further)
     return findings
@@ -299,7 +253,7 @@ class _Tried(NamedTuple):
 def _try(model: Model, evaluate: Callable, z: jax.Array, kinds: list[Simulated]) -> _Tried:
     results = [evaluate(z, simulated.first) for simulated in kinds]
     plain = any(_usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
-    if not plain and isinstance(model, NumPyroModel):
+    if not plain and isinstance(model, GenerativeModel):
         kinds = with_responses(model, z, kinds)
         results = [evaluate(z, simulated.first) for simulated in kinds]
     return _Tried(z, kinds, results)
@@ -315,7 +269,7 @@ def _points(model: Model, initial_location: Any) -> Iterator[tuple[str, jax.Arra
             z = model.unconstrain(given) if isinstance(given, dict) else jnp.asarray(given, dtype)
             if z.shape == (model.dimension,):
                 yield "initial_location", z.astype(dtype)
-    if isinstance(model, NumPyroModel):
+    if isinstance(model, GenerativeModel):
         with contextlib.suppress(NotImplementedError):  # an improper prior has no sampler
             draws = prior_draws(model, jax.random.key(1), _PRIOR_DRAWS)
             yield from ((_PRIOR, draw.astype(dtype)) for draw in draws)
@@ -330,10 +284,10 @@ def _evaluate(model: Model, z: jax.Array, batch: Any) -> dict[str, Any]:
         "prior": prior,
         "prior_finite": jnp.isfinite(prior) & jnp.all(jnp.isfinite(prior_gradient)),
     }
-    if isinstance(model, NumPyroModel):
+    if isinstance(model, GenerativeModel):
         result["terms"] = model.record_terms(z, batch)
-        result["prior_terms"] = model.prior_terms(z, model.placeholder(_BATCH))
-        result["prior_terms_of_one"] = model.prior_terms(z, model.placeholder())
+        result["prior_terms"] = model.outside(z, model.placeholder(_BATCH))[1]
+        result["prior_terms_of_one"] = model.outside(z, model.placeholder())[1]
     return jax.lax.stop_gradient(result)
 
 

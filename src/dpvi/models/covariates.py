@@ -15,10 +15,9 @@ import numpy as np
 
 from dpvi.core.columns import Column
 from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.models.base import ModelError
+from dpvi.models.base import GenerativeModel, ModelError
 from dpvi.models.covariate_law import CovariateLaw, Law, draw_columns, drawn_law, independent_law, is_ordered
 from dpvi.models.generative import covariate_leaves
-from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.shares import shares_of
 
 
@@ -79,7 +78,7 @@ def drawn_populations(plan: Plan, found: Population, count: int, seed: int) -> l
     return [found._replace(law=drawn_law(columns, found.law.shares, size, scale, random)) for _ in range(count)]
 
 
-def check_columns(model: NumPyroModel, columns: Sequence[Column]) -> None:
+def check_columns(model: GenerativeModel, columns: Sequence[Column]) -> None:
     """Refuse columns that do not cover the model's covariates, which are the leaves no site observes."""
     names, shapes = covariate_leaves(model)
     wanted, given = sum(_size(leaf.shape) for leaf in shapes), sum(column.width for column in columns)
@@ -90,7 +89,7 @@ def check_columns(model: NumPyroModel, columns: Sequence[Column]) -> None:
         )
 
 
-def histogram_law(model: NumPyroModel, columns: Sequence[Column], law: Law) -> CovariateLaw:
+def histogram_law(model: GenerativeModel, columns: Sequence[Column], law: Law) -> CovariateLaw:
     """``law`` as a law of the model's covariate leaves."""
 
     def draw(key: jax.Array, num_records: int) -> list[jax.Array]:
@@ -99,7 +98,7 @@ def histogram_law(model: NumPyroModel, columns: Sequence[Column], law: Law) -> C
     return draw
 
 
-def as_leaves(model: NumPyroModel, rows: Any) -> list[Any]:
+def as_leaves(model: GenerativeModel, rows: Any) -> list[Any]:
     """Rows of all covariates side by side, as the leaves of the data that no site observes."""
     _, structures = covariate_leaves(model)
     ends = np.cumsum([_size(leaf.shape) for leaf in structures])[:-1]

@@ -16,8 +16,7 @@ import numpy as np
 from dpvi.models import execution
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
-from dpvi.models.guides.model import GuidedModel
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.plated import PlatedModel
 from dpvi.models.simulate import differs
 
 _SIZES = (2, 3)
@@ -36,10 +35,11 @@ def deterministic_sites(model: Any, xi: jax.Array | None = None) -> Callable[[ja
 
     Returns
     -------
-    None where there is no such site, or where the model is not a NumPyro function.
+    None where there is no such site, or where the model is given by log densities.
     """
-    if not isinstance(model, (NumPyroModel, GuidedModel)):
-        return None
+    if not isinstance(model, PlatedModel):
+        own = getattr(model, "deterministic_sites", None)  # of another front-end
+        return None if own is None else own()
     key = jax.eval_shape(lambda: jax.random.key(0))
     vector = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
 

@@ -1,8 +1,8 @@
 """Whole records drawn from a model at given parameters: what a posterior that models releases by simulation needs.
 
-A NumPyro model generates whole records when every data leaf is handed to an observed site as it is, ``obs=leaf``.
-Leaves that no site observes are covariates; they need a law of their own, which the user declares. Everything here
-works from the structure of one record and reads none.
+A model generates whole records when every data leaf is what an observed site observes, as it is. Leaves that no site
+observes are covariates; they need a law of their own, which the user declares. Everything here works from the structure
+of one record and reads none.
 """
 
 from __future__ import annotations
@@ -13,23 +13,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import Distribution, Unit
 
-from dpvi.models import execution
-from dpvi.models.base import ModelError
+from dpvi.models.base import GenerativeModel, ModelError
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.dependence import depends
 from dpvi.models.discovery import batched
-from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.simulate import compiled_for_few_calls
 
 _BATCH = 3
-_MAX_SUPPORT = 256
-_LATENTS = 0x6C617465  # keeps the draws of discrete latents apart from those of responses
 
 
 def simulate_records(
-    model: NumPyroModel, z: jax.Array, key: jax.Array, num_records: int, covariate_law: CovariateLaw | None = None
+    model: GenerativeModel, z: jax.Array, key: jax.Array, num_records: int, covariate_law: CovariateLaw | None = None
 ) -> Any:
     """Draw records (x_1, …, x_n) from p(x | z), with the latent sites at ``z``.
 
@@ -63,6 +58,7 @@ def simulate_records(
     ...     share = numpyro.sample("share", dist.Beta(10.0, 10.0))
     ...     with numpyro.plate("records", y.shape[0]):
     ...         numpyro.sample("y", dist.Bernoulli(share), obs=y)
+    >>> from dpvi.models import NumPyroModel
     >>> model = NumPyroModel(coin, jax.ShapeDtypeStruct((), jnp.dtype("int32")))
     >>> simulate_records(model, jnp.array([9.0]), jax.random.key(0), 4).tolist()
     [1, 1, 1, 1]
@@ -70,7 +66,7 @@ def simulate_records(
     check_generative(model, covariate_law)
     covariate_key, response_key = jax.random.split(key)
     batch = with_covariates(model, covariate_key, num_records, covariate_law)
-    for _ in model.layout.responses:
+    for _ in model.responses:
         batch = _respond(model, z, batch, response_key)
     return batch
 
@@ -84,34 +80,33 @@ def check_generative(model: Any, covariate_law: CovariateLaw | None = None) -> N
 
 def generative_findings(model: Any, covariate_law: CovariateLaw | None = None) -> list[str]:
     """Why ``model`` cannot draw whole records, one sentence each; empty where it can."""
-    if not isinstance(model, NumPyroModel):
+    if not isinstance(model, GenerativeModel):
         return [
-            f"Records can be drawn from NumPyro models only, got {type(model).__name__}: log densities alone say "
-            "nothing about how to simulate."
+            "Records can be drawn from models written for NumPyro or PyMC only, got "
+            f"{type(model).__name__}: log densities alone say nothing about how to simulate."
         ]
     findings = _leaf_findings(model, covariate_law)
-    found: list[str] = []
-    shapes: dict[int, tuple[int, ...]] = {}
-
-    def look(z: jax.Array, batch: Any, key: jax.Array) -> list[jax.Array]:
-        trace = model.drawn(z, batch, key)
-        found.extend(_site_findings(model, trace, jax.tree.leaves(batch)))
-        draws = {} if found else _draws(model, trace, key)
-        shapes.update({index: jnp.shape(draw) for index, draw in draws.items()})
-        return list(draws.values())
-
+    found = model.drawing_findings()
+    if found:
+        return findings + found
     z = jax.ShapeDtypeStruct((model.dimension,), jnp.result_type(float))
     batch = batched(model.structure, _BATCH)
-    try:
-        jaxpr = jax.make_jaxpr(look)(z, batch, jax.eval_shape(lambda: jax.random.key(0)))
-    except NotImplementedError:
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def draws(z: jax.Array, batch: Any, key: jax.Array) -> list[jax.Array | None]:
+        drawn = model.draw_responses(z, batch, key)
+        return [drawn.get(index) for index in model.responses]
+
+    jaxpr, drawn = jax.make_jaxpr(draws, return_shape=True)(z, batch, key)
+    if None in drawn:
         return [*findings, "Some observed site has a density but no sampler, so its records cannot be simulated."]
-    if not found:
-        found = _shape_findings(model, shapes, jax.tree.leaves(batch)) or _order_findings(model, jaxpr)
-    return findings + found
+    shapes = {index: draw.shape for index, draw in zip(model.responses, drawn, strict=True)}
+    return findings + (_shape_findings(model, shapes, jax.tree.leaves(batch)) or _order_findings(model, jaxpr))
 
 
-def with_covariates(model: NumPyroModel, key: jax.Array, num_records: int, covariate_law: CovariateLaw | None) -> Any:
+def with_covariates(
+    model: GenerativeModel, key: jax.Array, num_records: int, covariate_law: CovariateLaw | None
+) -> Any:
     """A batch with the covariate leaves drawn from their law and zeros for the responses."""
     leaves, treedef = jax.tree.flatten(model.placeholder(num_records))
     names, _ = covariate_leaves(model)
@@ -131,31 +126,20 @@ def with_covariates(model: NumPyroModel, key: jax.Array, num_records: int, covar
     return jax.tree.unflatten(treedef, leaves)
 
 
-def enumerated_response(model: NumPyroModel) -> tuple[int, np.ndarray] | None:
+def enumerated_response(model: GenerativeModel) -> tuple[int, np.ndarray] | None:
     """The leaf and all values of the response, where one scalar response with a small finite support is all there is.
 
-    Then an expectation over the response is a finite sum and needs no draws. ``None`` where the record plate holds
-    several sites, the response is a vector, or its support is infinite or moves with the parameters or covariates.
+    Then an expectation over the response is a finite sum and needs no draws. ``None`` where a record has several sites,
+    the response is a vector, or its support is infinite or moves with the parameters or covariates.
     """
-    if len(model.layout.responses) != 1 or model.layout.imputed or model.layout.enumerated:
+    if len(model.responses) != 1 or not model.alone:
         return None
-    ((index, name),) = model.layout.responses.items()
-
-    def support(z: jax.Array) -> jax.Array:
-        distribution: Distribution = model.run(z, model.placeholder())[name]["fn"]
-        if not distribution.has_enumerate_support or distribution.event_shape or distribution.batch_shape != (1,):
-            raise NotImplementedError
-        with jax.numpy_dtype_promotion("standard"):
-            return jnp.ravel(distribution.enumerate_support(expand=False))
-
-    try:
-        values = np.asarray(jax.jit(support)(jnp.zeros(model.dimension)))
-    except (NotImplementedError, jax.errors.JAXTypeError):
-        return None
-    return (index, values) if 0 < values.size <= _MAX_SUPPORT else None
+    ((index, name),) = model.responses.items()
+    values = model.values_of(name)
+    return None if values is None else (index, values)
 
 
-def prior_center(model: NumPyroModel, key: jax.Array, num_draws: int = 1000) -> jax.Array:
+def prior_center(model: GenerativeModel, key: jax.Array, num_draws: int = 1000) -> jax.Array:
     """The median of each coordinate of z under the prior; zeros where the prior has no sampler (an improper one)."""
     try:
         center = np.median(prior_draws(model, key, num_draws), axis=0)  # on the host, where nothing need be compiled
@@ -164,38 +148,21 @@ def prior_center(model: NumPyroModel, key: jax.Array, num_draws: int = 1000) -> 
     return jnp.asarray(np.where(np.isfinite(center), center, np.zeros_like(center)))
 
 
-def prior_draws(model: NumPyroModel, key: jax.Array, num_draws: int) -> jax.Array:
+def prior_draws(model: GenerativeModel, key: jax.Array, num_draws: int) -> jax.Array:
     """Draws of z from the prior, (num_draws, d); ``NotImplementedError`` where it has no sampler."""
 
     def draws(key: jax.Array) -> jax.Array:
-        return jax.vmap(draw)(jax.random.split(key, num_draws))
-
-    def draw(key: jax.Array) -> jax.Array:
-        trace = execution.execute(model.function, model.placeholder(), _plates_of_one, key=key)
-        with jax.numpy_dtype_promotion("standard"):
-            return model.unconstrain({site.name: trace[site.name]["value"] for site in model.sites})
+        return jax.vmap(model.draw_prior)(jax.random.split(key, num_draws))
 
     return compiled_for_few_calls(draws, model.dimension)(key)
 
 
-def _plates_of_one(message: dict) -> Any:
-    return execution.whole_batch(message, 1) if message["type"] == "plate" else None
-
-
-def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
+def _respond(model: GenerativeModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
     """Draw every response given the others as they stand in ``batch``."""
     leaves, treedef = jax.tree.flatten(batch)
-    for index, draw in _draws(model, model.drawn(z, batch, jax.random.fold_in(key, _LATENTS)), key).items():
+    for index, draw in model.draw_responses(z, batch, key).items():
         leaves[index] = _as_leaf(draw, leaves[index].dtype)
     return jax.tree.unflatten(treedef, leaves)
-
-
-def _draws(model: NumPyroModel, trace: Mapping[str, dict], key: jax.Array) -> dict[int, jax.Array]:
-    with jax.numpy_dtype_promotion("standard"):
-        return {
-            index: jnp.asarray(trace[name]["fn"].sample(jax.random.fold_in(key, index)))
-            for index, name in model.layout.responses.items()
-        }
 
 
 def _as_leaf(value: Any, dtype: Any) -> jax.Array:
@@ -203,25 +170,25 @@ def _as_leaf(value: Any, dtype: Any) -> jax.Array:
     return jnp.asarray(value).astype(jnp.result_type(float) if floating else dtype)
 
 
-def covariate_leaves(model: NumPyroModel) -> tuple[str, list[Any]]:
+def covariate_leaves(model: GenerativeModel) -> tuple[str, list[Any]]:
     """The leaves that no site observes: their names for a sentence, and the structure of one record's."""
     leaves = jax.tree_util.tree_leaves_with_path(model.structure)
     wanted = [leaves[index] for index in _covariate_indices(model)]
     return ", ".join(f"data{jax.tree_util.keystr(path)}" for path, _ in wanted), [leaf for _, leaf in wanted]
 
 
-def covariates_of(model: NumPyroModel, records: Any) -> list[Any]:
+def covariates_of(model: GenerativeModel, records: Any) -> list[Any]:
     """The leaves of ``records`` that no site observes."""
     leaves = jax.tree.leaves(records)
     return [leaves[index] for index in _covariate_indices(model)]
 
 
-def _covariate_indices(model: NumPyroModel) -> list[int]:
+def _covariate_indices(model: GenerativeModel) -> list[int]:
     count = len(jax.tree.leaves(model.structure))
-    return [index for index in range(count) if index not in model.layout.responses]
+    return [index for index in range(count) if index not in model.responses]
 
 
-def _leaf_findings(model: NumPyroModel, covariate_law: CovariateLaw | None) -> list[str]:
+def _leaf_findings(model: GenerativeModel, covariate_law: CovariateLaw | None) -> list[str]:
     names, leaves = covariate_leaves(model)
     if not leaves or covariate_law is not None:
         return []
@@ -231,54 +198,24 @@ def _leaf_findings(model: NumPyroModel, covariate_law: CovariateLaw | None) -> l
     ]
 
 
-def _site_findings(model: NumPyroModel, trace: Mapping[str, dict], leaves: list[Any]) -> list[str]:
-    """Sites of the record plate whose term is not the density of a data leaf."""
-    findings, seen = [], set()
-    plate = trace[model.record_plate]
-    subsample = plate["args"][0] / plate["value"].shape[0]
-    for name, message in trace.items():
-        if message["type"] != "sample" or name in model.given:
-            continue
-        if execution.membership(message, model.record_plate) is None:
-            continue
-        leaf = next((index for index, leaf in enumerate(leaves) if message["value"] is leaf), None)
-        if isinstance(message["fn"], Unit):
-            findings.append(f"Factor {name!r} changes the density of a record in a way that cannot be simulated.")
-        elif leaf is None:
-            findings.append(
-                f"Site {name!r} observes a transformed leaf, so drawing from it does not give the data back; pass the "
-                "data as the site observes it."
-            )
-        elif leaf in seen:
-            findings.append(f"Site {name!r} observes a leaf that another site observes too; one density has to do.")
-        elif not _is_one(message["scale"], subsample):
-            findings.append(f"Site {name!r} is scaled: its term is a power of a density, which nothing draws from.")
-        seen.add(leaf)
-    return findings
-
-
-def _is_one(scale: Any, subsample: float) -> bool:
-    return scale is None or (isinstance(scale, (int, float)) and scale == subsample)
-
-
-def _shape_findings(model: NumPyroModel, shapes: Mapping[int, tuple[int, ...]], leaves: list[Any]) -> list[str]:
+def _shape_findings(model: GenerativeModel, shapes: Mapping[int, tuple[int, ...]], leaves: list[Any]) -> list[str]:
     return [
-        f"A draw of site {model.layout.responses[index]!r} has another shape than its leaf; declare all axes of a "
+        f"A draw of site {model.responses[index]!r} has another shape than its leaf; declare all axes of a "
         "record with to_event or a plate of their own."
         for index, shape in shapes.items()
         if shape != leaves[index].shape
     ]
 
 
-def _order_findings(model: NumPyroModel, jaxpr: Any) -> list[str]:
+def _order_findings(model: GenerativeModel, jaxpr: Any) -> list[str]:
     """Responses that depend on each other in a circle (or on themselves) have no order in which to draw them."""
-    responses = list(model.layout.responses)
+    responses = list(model.responses)
     num_leaves = len(jax.tree.leaves(model.structure))
     reached = np.zeros((len(responses), len(responses)), int)
     for row, index in enumerate(responses):
         flags = [False] + [leaf == index for leaf in range(num_leaves)] + [False]
         reached[row] = depends(jaxpr, flags)
     if np.any(np.linalg.matrix_power(reached, len(responses))):
-        names = ", ".join(repr(name) for name in model.layout.responses.values())
+        names = ", ".join(repr(name) for name in model.responses.values())
         return [f"The sites {names} depend on each other's values in a circle, so there is no order to draw them in."]
     return []

@@ -16,10 +16,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from numpyro.distributions import biject_to
 
-from dpvi.models import execution
-from dpvi.models.base import Record
+from dpvi.models import drawing, execution
+from dpvi.models.base import Model, Record
 from dpvi.models.discovery import Layout, discover
 from dpvi.models.enumeration import combinations
 from dpvi.models.implied import with_plate
@@ -35,7 +36,7 @@ from dpvi.models.sites import (
 
 
 class NumPyroModel(PlatedModel):
-    """A NumPyro callable as a :class:`~dpvi.models.base.Model`.
+    """A NumPyro callable as a :class:`~dpvi.models.base.GenerativeModel`.
 
     Parameters
     ----------
@@ -128,6 +129,46 @@ class NumPyroModel(PlatedModel):
             return terms({})
         return jax.nn.logsumexp(jax.vmap(terms)(jax.tree.map(jnp.asarray, self._combinations)), axis=0)
 
+    def outside(self, z: jax.Array, batch: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+        """Values of the latent sites and parts of the log prior, as the model computes them on ``batch``."""
+        trace = self.run(z, batch)
+        values = {site.name: trace[site.name]["value"] for site in self.sites}
+        return values, execution.prior_terms(trace, self.record_plate)
+
+    @property
+    def responses(self) -> Mapping[int, str]:
+        """``{index of a leaf: site}`` for leaves that a site observes as they are, ``obs=y``."""
+        return self.layout.responses
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing but responses is random in a record."""
+        return not self.layout.imputed and not self.layout.enumerated
+
+    def supported(self, z: jax.Array, batch: Any) -> dict[str, jax.Array]:
+        """By observed site, whether what it observes lies in its support."""
+        return drawing.in_support(self, z, batch)
+
+    def own_findings(self) -> list[str]:
+        """Values that nothing should read, and that are read."""
+        return drawing.unread_findings(self)
+
+    def drawing_findings(self) -> list[str]:
+        """Sites of a record that observe something else than a leaf of the data."""
+        return drawing.undrawable(self)
+
+    def draw_prior(self, key: jax.Array) -> jax.Array:
+        """A draw of z from the prior; ``NotImplementedError`` where it has no sampler."""
+        return drawing.prior_draw(self, key)
+
+    def draw_responses(self, z: jax.Array, batch: Any, key: jax.Array) -> dict[int, jax.Array]:
+        """A draw of each response given all other leaves of ``batch``."""
+        return drawing.response_draws(self, z, batch, key)
+
+    def values_of(self, site: str) -> np.ndarray | None:
+        """All values that an observed scalar can take, where they are few and the same for all parameters."""
+        return drawing.finite_values(self, site)
+
     def drawn(self, z: jax.Array, batch: Any, key: jax.Array) -> dict[str, dict]:
         """As :meth:`run`, with the discrete latents of every record drawn."""
         if not self._combinations:
@@ -164,6 +205,26 @@ class NumPyroModel(PlatedModel):
 
         execution.execute(self.function, self.placeholder(), fill)
         return join([parts[site.name] for site in self.sites])
+
+
+def as_model(model: Model | Callable, structure: Any) -> Model:
+    """``model`` itself where it is a :class:`~dpvi.models.base.Model`, or a NumPyro callable made into one.
+
+    Parameters
+    ----------
+    model
+        A NumPyro callable or a model.
+    structure
+        The structure of one record.
+    """
+    if isinstance(model, Model):
+        return model
+    if callable(model):
+        return NumPyroModel(model, structure)
+    raise TypeError(
+        "model must be a NumPyro function or a dpvi model such as from_functions(...) returns, "
+        f"got {type(model).__name__}."
+    )
 
 
 def _sum(terms: list[jax.Array]) -> jax.Array:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.core.compiling import SharedProgram, plain_fusions
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.base import GenerativeModel
 
 _VARIED = ("normal", "uniform", "positive", "proportions")
 _CONSTANT = ("zeros", "ones")
@@ -56,9 +56,9 @@ def simulate(structure: Any, num_records: int) -> list[Simulated]:
     return batches
 
 
-def with_responses(model: NumPyroModel, z: jax.Array, kinds: list[Simulated]) -> list[Simulated]:
+def with_responses(model: GenerativeModel, z: jax.Array, kinds: list[Simulated]) -> list[Simulated]:
     """Replace the responses (leaves that a site takes as ``obs``) by draws from that site, which lie in its support."""
-    if not model.layout.responses:
+    if not model.responses:
         return kinds
     respond = compiled_for_few_calls(lambda batch, key: _respond(model, z, batch, key), model.dimension)
     keys = jax.random.split(jax.random.key(0))
@@ -68,9 +68,9 @@ def with_responses(model: NumPyroModel, z: jax.Array, kinds: list[Simulated]) ->
     ]
 
 
-def responded(model: NumPyroModel, z: jax.Array, batch: Any) -> Any:
+def responded(model: GenerativeModel, z: jax.Array, batch: Any) -> Any:
     """``batch`` with responses drawn at ``z``; what cannot be drawn stays as it is."""
-    if not model.layout.responses:
+    if not model.responses:
         return batch
     respond = compiled_for_few_calls(lambda batch, key: _respond(model, z, batch, key), model.dimension)
     return jax.tree.map(np.asarray, respond(batch, jax.random.key(0)))
@@ -94,18 +94,12 @@ def differs(a: Any, b: Any, tolerance: float) -> bool:
     return not bool(np.all(close | (a == b) | (~np.isfinite(a) & ~np.isfinite(b))))
 
 
-def _respond(model: NumPyroModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
+def _respond(model: GenerativeModel, z: jax.Array, batch: Any, key: jax.Array) -> Any:
     leaves, treedef = jax.tree.flatten(batch)
-    trace = model.drawn(z, batch, key)
-    with jax.numpy_dtype_promotion("standard"):
-        for index, name in model.layout.responses.items():
-            try:
-                draw = trace[name]["fn"].sample(jax.random.fold_in(key, index))
-            except NotImplementedError:
-                continue  # a density without a sampler; the plain kinds remain
-            if jnp.shape(draw) == leaves[index].shape:
-                kept = jnp.where(jnp.isfinite(draw), draw, leaves[index])  # at this z some have no draw
-                leaves[index] = kept.astype(leaves[index].dtype)
+    for index, draw in model.draw_responses(z, batch, key).items():  # without a sampler, the plain kinds remain
+        if jnp.shape(draw) == leaves[index].shape:
+            kept = jnp.where(jnp.isfinite(draw), draw, leaves[index])  # at this z some have no draw
+            leaves[index] = kept.astype(leaves[index].dtype)
     return jax.tree.unflatten(treedef, leaves)
 
 

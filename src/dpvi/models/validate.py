@@ -18,11 +18,9 @@ from dpvi.data.frames import arguments_of
 from dpvi.data.records import as_arrays, fits, structure_of, with_dtypes
 from dpvi.data.sources.base import RowSource, SourceError, blocks, described
 from dpvi.data.sources.mapped import as_source
-from dpvi.models.base import Model
-from dpvi.models.check import as_model
+from dpvi.models.base import GenerativeModel, Model
 from dpvi.models.constants import bound
-from dpvi.models.execution import membership
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import as_model
 
 _LARGE = 100.0
 _CHUNK = 1024
@@ -59,7 +57,7 @@ def validate(model: Model | Callable | None, data: Any, *, static: Mapping[str, 
     structure = structure_of(described(source))
     ready = None if model is None else as_model(model, structure)
     density = None if ready is None else _counts(ready, _fineness(ready))
-    outside = _counts(ready, _outside(ready)) if isinstance(ready, NumPyroModel) else None
+    outside = _counts(ready, _outside(ready)) if isinstance(ready, GenerativeModel) else None
     looks: dict[str, _Look] = {}
     fine: dict[str, int] = {}
     beyond: dict[str, int] = {}
@@ -169,23 +167,12 @@ def _fineness(model: Model) -> Callable[[jax.Array, Any], dict[str, jax.Array]]:
     return finite
 
 
-def _outside(model: NumPyroModel) -> Callable[[jax.Array, Any], dict[str, jax.Array]]:
+def _outside(model: GenerativeModel) -> Callable[[jax.Array, Any], dict[str, jax.Array]]:
     """By observed site, whether a value of the record is outside of the distribution's support."""
-    masked = {name.removesuffix("_unobserved") + "_observed" for name in model.layout.imputed}
 
     def outside(z: jax.Array, record: Any) -> dict[str, jax.Array]:
-        trace = model.run(z, jax.tree.map(lambda leaf: leaf[None], record))
-        observed = {
-            name: message
-            for name, message in trace.items()
-            if message["type"] == "sample" and message["is_observed"] and name not in masked
-        }
-        with jax.numpy_dtype_promotion("standard"):
-            return {
-                name: ~jnp.all(message["fn"].support(message["value"]))
-                for name, message in observed.items()
-                if membership(message, model.record_plate) is not None and message["fn"].support is not None
-            }
+        inside = model.supported(z, jax.tree.map(lambda leaf: leaf[None], record))
+        return {name: ~each for name, each in inside.items()}
 
     return outside
 

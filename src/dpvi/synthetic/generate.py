@@ -14,8 +14,9 @@ import numpy as np
 from dpvi.core import validation
 from dpvi.core.guarantee import Guarantee
 from dpvi.data.schema import Schema
+from dpvi.models.base import GenerativeModel
 from dpvi.models.generative import simulate_records
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import as_model
 from dpvi.posterior.posterior import Posterior, given_or_fresh_key
 from dpvi.posterior.result import Result
 from dpvi.synthetic import files
@@ -163,8 +164,13 @@ def _from_sites(
 ) -> Records:
     """Data sets by the sample sites of a NumPyro model; masks that no site observes say that nothing is missing."""
     structure = {leaf: jax.ShapeDtypeStruct((), _dtype(dtype)) for leaf, dtype in schema.leaves.items()}
-    ready = model if isinstance(model, NumPyroModel) else NumPyroModel(model, structure)
-    responses = set(ready.layout.responses)
+    ready = as_model(model, structure)
+    if not isinstance(ready, GenerativeModel):
+        raise TypeError(
+            "model must be able to draw records: a NumPyro function, a PyMC model or a TableModel, got "
+            f"{type(model).__name__}."
+        )
+    responses = set(ready.responses)
     masks = [index for index, leaf in enumerate(sorted(structure)) if leaf not in schema.columns]
     free = [index for index in masks if index not in responses]
 

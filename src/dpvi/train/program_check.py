@@ -32,7 +32,7 @@ import numpy as np
 from dpvi.core.validation import CompilerError, PrivacyWarning
 from dpvi.data.sharding import Records
 from dpvi.mechanism.gaussian import is_unbounded, power_of_two_above
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.base import GenerativeModel
 from dpvi.models.simulate import ill_conditioned, of_all_sizes, responded
 from dpvi.train.chunk import Ran
 from dpvi.train.draws import Draws
@@ -132,7 +132,7 @@ class _Trial:
         self._rows = self._rows_held() if self._last_only else min(algorithm.slots, self._rows_held())
         others = of_all_sizes(self._structure(), self._shards * self._rows, self._rng)
         self._simulated = jax.tree.map(lambda *parts: np.concatenate(parts), kinds, others)
-        if isinstance(algorithm.model, NumPyroModel):  # responses that lie in their support, or nothing is added
+        if isinstance(algorithm.model, GenerativeModel):  # responses that lie in their support, or nothing is added
             with jax.numpy_dtype_promotion("standard"):
                 self._simulated = responded(algorithm.model, jnp.zeros(algorithm.model.dimension), self._simulated)
         self._which = self._rng.integers(self._count, size=(self._shards, self._rows))

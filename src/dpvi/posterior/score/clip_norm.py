@@ -23,10 +23,10 @@ import numpy as np
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import GRADIENTS, Plan
 from dpvi.core.schedule import Schedule
+from dpvi.models.base import GenerativeModel
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.covariates import Population, public_population
 from dpvi.models.generative import prior_draws
-from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.gauss_newton import Point, quadratic
 from dpvi.posterior.score.model import ScoreModel, as_float64
@@ -41,7 +41,7 @@ class ClipNormChoice(NamedTuple):
 
 
 def choose_clip_norm(
-    model: NumPyroModel,
+    model: GenerativeModel,
     plan: Plan,
     clip_norms: Sequence[float],
     *,

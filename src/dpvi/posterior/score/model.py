@@ -33,7 +33,7 @@ import jax.numpy as jnp
 from dpvi.core import validation
 from dpvi.core.clip import clip_factor
 from dpvi.core.plan import Plan
-from dpvi.models.base import ModelError
+from dpvi.models.base import GenerativeModel, ModelError
 from dpvi.models.covariate_law import CovariateLaw, independent_law
 from dpvi.models.covariates import (
     Population,
@@ -49,7 +49,6 @@ from dpvi.models.generative import (
     simulate_records,
     with_covariates,
 )
-from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score.blocks import Blocks
 
 _RIDGE = 1e-10
@@ -79,7 +78,7 @@ class ScoreModel:
     Parameters
     ----------
     model
-        A NumPyro model that can draw whole records; see :func:`dpvi.models.generative.generative_findings`.
+        A model that can draw whole records; see :func:`dpvi.models.generative.generative_findings`.
     plan
         Its gradient release gives κ, σ and C.
     num_records
@@ -96,7 +95,7 @@ class ScoreModel:
         take another ``seed`` use it without compiling anew.
     """
 
-    model: NumPyroModel
+    model: GenerativeModel
     plan: Plan
     num_records: float | None = None
     covariate_law: CovariateLaw | None = None
@@ -168,7 +167,7 @@ class ScoreModel:
     @property
     def exact(self) -> bool:
         """Whether every moment is a finite sum, with no draw in it."""
-        return self._enumerated is not None and len(self.model.layout.responses) == self._num_leaves
+        return self._enumerated is not None and len(self.model.responses) == self._num_leaves
 
     @cached_property
     def coarse(self) -> ScoreModel:
