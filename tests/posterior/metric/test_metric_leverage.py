@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpvi.core.columns import Levels, Numeric
+from dpvi.declared.columns import Levels, Numeric
 from dpvi.posterior.metric.leverage import decided_by, far_rows
 
 COLUMNS = (Levels((0, 1)), Numeric(-1, 1, 32))

@@ -26,9 +26,7 @@ from support.metric import (
 )
 from support.score_models import BERNOULLI
 
-from dpvi.core.columns import Numeric, OneHot
-from dpvi.core.measurements import answered, measurements_of
-from dpvi.core.requests import Answered, CovariateMoments, Curvature, ScoreNorms, Scores
+from dpvi.declared.columns import Numeric, OneHot
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.metric import strategy
 from dpvi.posterior.metric.answer import Answer
@@ -36,6 +34,8 @@ from dpvi.posterior.metric.belief import expected_curvature, first_belief, plaus
 from dpvi.posterior.metric.search import Found
 from dpvi.posterior.metric.strategy import answer_of, make_strategy
 from dpvi.posterior.score.model import ScoreModel
+from dpvi.release.measurements import answered, measurements_of
+from dpvi.release.requests import Answered, CovariateMoments, Curvature, ScoreNorms, Scores
 
 NUM_RECORDS, QUIET, LOUD = 3000, 20.0, 600.0  # noise of a unit
 SLOPES = np.array([0.8, -0.5, 0.3])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpvi.core.columns import Column, Numeric
+from dpvi.declared.columns import Column, Numeric
 
 _FAR = 4.0  # standard deviations of a column
 
