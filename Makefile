@@ -3,14 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs audit bench bench-peers reproduce clean
+.PHONY: demo test test-slow test-all lint format estimators docs audit bench bench-peers reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
 
 # tests of a file share fits and compiled programs: workers walk through whole files, and share the last ones
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
+
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+# statistics, attacks, several processes, experiments and benchmarks
+test-slow: $(VENV)/.dev
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -21,6 +29,10 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# scikit-learn's checks of estimators with real private runs, where `make test` has a stand-in
+estimators: $(VENV)/.dev
+	DPVI_REAL_RUNS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/estimators
 
 # the documentation site, build/site/docs/index.html; a warning is an error
 docs: $(VENV)/.dev

@@ -6,8 +6,8 @@ For parameters ξ of guide q and model p, global latents g drawn once per step a
     term(ξ, η, key, x_i)  = log p(l_i, x_i | g) − log q(l_i | x_i, g)
 
 so that their sum over records is NumPyro's own one-draw ELBO. Where log q(l_i) − log p(l_i) has a mean in closed form,
-that takes its place (:mod:`dpvi.models.numpyro.guides.divergence`). η seeds g, ``key`` seeds l_i. What belongs to a record is
-what lies inside the record plate.
+that takes its place (:mod:`dpvi.models.numpyro.guides.divergence`). η seeds g, ``key`` seeds l_i. What belongs to a
+record is what lies inside the record plate.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpyro.distributions import biject_to
 
 from dpvi.models.base import Record
 from dpvi.models.numpyro import execution
+from dpvi.models.numpyro.guides.amortised import amortised
 from dpvi.models.numpyro.guides.discovery import GuidedLayout, discover
 from dpvi.models.numpyro.guides.divergence import closed_divergences, closed_sites
 from dpvi.models.numpyro.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
@@ -69,6 +70,9 @@ class GuidedModel(PlatedModel):
     def __init__(self, function: Callable, guide: Callable, structure: Any):
         self.guide = guide
         self.structure = structure
+        written = amortised(guide)
+        if written is not None:
+            written.set_up(guide, structure)
         self._starts = Starts(function, guide, structure)
         self.parameters = Parameters(self._starts.shapes, self._starts.constraints)
         self.layout: GuidedLayout = discover(function, guide, structure, self._starts.shapes)
