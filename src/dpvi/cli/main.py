@@ -11,11 +11,11 @@ import errno
 import sys
 from collections.abc import Sequence
 
-from dpvi.cli import audit, demo, evaluate, fit, ledger, plan, preview, report, schema, summary, synth, verify
+from dpvi.cli import audit, demo, evaluate, fit, ledger, plan, preview, report, schema, studio, summary, synth, verify
 from dpvi.cli.parser import Parser
 from dpvi.declared.validation import CompilerError
 
-COMMANDS = (schema, preview, plan, fit, summary, report, synth, evaluate, ledger, audit, verify, demo)
+COMMANDS = (schema, preview, plan, fit, summary, report, synth, evaluate, ledger, audit, verify, studio, demo)
 
 _FAILURE = 2
 _STOPPED = 130  # as shells say that somebody pressed Ctrl-C
