@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
+    from dpvi.models.pymc import from_pymc
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
@@ -93,6 +94,7 @@ __all__ = [
     "fit",
     "fit_many",
     "from_functions",
+    "from_pymc",
     "join",
     "na_dpvi_sgd",
     "open_arrow",
@@ -149,6 +151,7 @@ _HOMES = {
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
+    "dpvi.models.pymc": ("from_pymc",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),

@@ -8,8 +8,6 @@ and no directory of compiled code is read or written.
 from __future__ import annotations
 
 import contextlib
-import importlib
-import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +17,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from dpvi.models.pymc.lazily import imported, traversal
 
 _LINKER = "pytensor.link.jax.dispatch"
 _KEPT = 128  # compiled graphs
@@ -34,55 +34,83 @@ class Graphs(NamedTuple):
 
 
 class Program:
-    """Graphs by name, as bytes: whatever is in them, no array of theirs is an attribute, and a pickle is small."""
+    """Graphs by name, and the functions that JAX makes of them."""
 
     def __init__(self, graphs: Mapping[str, Graphs]) -> None:
-        self._packed = {name: pickle.dumps(each) for name, each in graphs.items()}
+        self._graphs = dict(graphs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cloudpickle = imported("cloudpickle")  # PyMC brings it, for the functions in its graphs
+        return _unpacked, (cloudpickle.dumps(self._graphs),)
 
     def graphs(self, name: str) -> Graphs:
-        """The graphs of one name, new ones at every call."""
-        return pickle.loads(self._packed[name])
+        """The graphs of one name."""
+        return self._graphs[name]
 
     def __call__(
         self, name: str, values: Sequence[jax.Array], leaves: Sequence[jax.Array], num_records: int, key: Any = None
     ) -> list[jax.Array]:
         """Outputs of the graphs ``name`` on JAX arrays; ``key`` for those that draw."""
-        function, dtypes, num_draws = _compiled(self, name, num_records, bool(jax.config.jax_enable_x64))
+        function, dtypes, num_draws = _compiled(self, name, num_records, _in_double_precision())
         with _as_pytensor_expects():
             given = [jnp.asarray(leaf).astype(dtype) for leaf, dtype in zip(leaves, dtypes, strict=True)]
             streams = [{"jax_state": jax.random.fold_in(key, index)} for index in range(num_draws)]
             return [_as_float(output) for output in function(*values, *given, *streams)]
 
 
+def _in_double_precision() -> bool:
+    return bool(getattr(jax.config, "jax_enable_x64"))  # noqa: B009
+
+
+def _unpacked(packed: bytes) -> Program:
+    return Program(imported("cloudpickle").loads(packed))
+
+
 def import_linker() -> Callable:
     """PyTensor's ``jax_funcify``; importing it must not turn on double precision for the whole process."""
     if _LINKER not in sys.modules:
         with ThreadPoolExecutor(1) as other:  # where no ``jax.enable_x64(...)`` of this thread hides the setting
-            before = other.submit(lambda: jax.config.jax_enable_x64).result()
+            before = other.submit(_in_double_precision).result()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                importlib.import_module("pymc.sampling.jax")  # checks of positive definiteness, for JAX
-                importlib.import_module(_LINKER)
+                imported("pymc.sampling.jax")  # checks of positive definiteness, for JAX
+                imported(_LINKER)
             finally:
                 jax.config.update("jax_enable_x64", before)
+        _complete()
     return sys.modules[_LINKER].jax_funcify
+
+
+def _complete() -> None:
+    """What PyTensor's linker lacks of JAX's own functions, and ordinary models use."""
+    ops = imported("pytensor.tensor.random.basic")
+    draws = imported(_LINKER + ".random").jax_sample_fn
+    scalars = imported("pytensor.scalar.math")
+
+    def weibull(op: Any, node: Any) -> Callable:
+        return lambda key, size, dtype, shape: jax.random.weibull_min(key, 1.0, shape, size, dtype)
+
+    # a truncated normal's density; PyTensor would ask for another library
+    sys.modules[_LINKER].jax_funcify.register(scalars.Erfcx)(lambda op, **_: jax.scipy.special.erfcx)
+    if draws.dispatch(ops.WeibullRV) is draws.dispatch(object):
+        draws.register(ops.WeibullRV)(weibull)
 
 
 @lru_cache(maxsize=_KEPT)
 def _compiled(program: Program, name: str, num_records: int, double: bool) -> tuple[Callable, list[str], int]:
     """The function, the dtypes of its leaves, and how many streams of random numbers it takes."""
-    import pytensor
-    import pytensor.tensor as pt
-    from pytensor.compile.mode import JAX
-    from pytensor.graph.fg import FunctionGraph
-    from pytensor.graph.replace import clone_replace
+    pytensor = imported("pytensor")
+    pt = imported("pytensor.tensor")
+    JAX = imported("pytensor.compile.mode").JAX
+    FunctionGraph = imported("pytensor.graph.fg").FunctionGraph
+    clone_replace = imported("pytensor.graph.replace").clone_replace
 
     graphs = program.graphs(name)
     rows = [pt.tensor(dtype=leaf.type.dtype, shape=(num_records, *leaf.type.shape[1:])) for leaf in graphs.leaves]
     fixed = dict(zip(graphs.leaves, rows, strict=True))
     fixed[graphs.length] = pt.constant(num_records, dtype=graphs.length.type.dtype)
-    with pytensor.config.change_flags(cxx="", compute_test_value="off"), _as_pytensor_expects():
+    with pytensor.config.change_flags(cxx="", compute_test_value="off", on_opt_error="ignore"), _as_pytensor_expects():
         outputs = clone_replace(graphs.outputs, replace=fixed, rebuild_strict=False)
         streams = generators(outputs)
         inner = FunctionGraph([*graphs.inputs, *rows, *streams], outputs, clone=True)
@@ -94,17 +122,14 @@ def _compiled(program: Program, name: str, num_records: int, double: bool) -> tu
 
 def generators(outputs: Sequence[Any]) -> list[Any]:
     """The sources of random numbers that ``outputs`` are computed from."""
-    from pytensor.tensor.random.type import RandomGeneratorType
+    RandomGeneratorType = imported("pytensor.tensor.random.type").RandomGeneratorType
 
     return [each for each in inputs_of(outputs) if isinstance(each.type, RandomGeneratorType)]
 
 
 def inputs_of(outputs: Sequence[Any]) -> list[Any]:
     """What a graph begins with, each once and in order."""
-    try:
-        from pytensor.graph.traversal import graph_inputs
-    except ImportError:  # before PyTensor 2.35
-        from pytensor.graph.basic import graph_inputs
+    graph_inputs = traversal().graph_inputs
     return list(dict.fromkeys(graph_inputs(outputs)))
 
 

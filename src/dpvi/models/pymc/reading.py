@@ -17,7 +17,8 @@ from numpyro.distributions import constraints
 from dpvi.data.records import structure_of
 from dpvi.models.base import ModelError
 from dpvi.models.pymc.jaxified import Graphs, Program, inputs_of
-from dpvi.models.pymc.refusals import array_findings, findings_of
+from dpvi.models.pymc.lazily import imported
+from dpvi.models.pymc.refusals import array_findings, base_of, findings_of, latent_findings, support_dimensions
 from dpvi.models.sites import Site, layout
 
 _MAX_SUPPORT = 256
@@ -52,9 +53,19 @@ def read(model: Any, record_dim: str) -> Read:
     if findings:
         raise ModelError(findings)
     leaves = _leaves(model, record_dim)
+    lengths = [leaf.num_records for leaf in leaves]
+    findings = latent_findings(model, lengths)
+    if findings:
+        raise ModelError(findings)
     detached = _Detached(model, leaves, record_dim)
-    program, deterministics = detached.program(), detached.deterministics
-    findings = array_findings(detached.constants, [leaf.num_records for leaf in leaves], record_dim)
+    try:
+        program = detached.program()
+    except Exception as error:  # PyMC's own text may hold numbers of the graph
+        raise ModelError(
+            f"PyMC does not find the density of this model ({type(error).__name__}); model.logp() says why. Every "
+            "random variable needs a name in the model, and every observed one a density."
+        ) from None
+    findings = array_findings(detached.constants, lengths, record_dim)
     if findings:
         raise ModelError(findings)
     return Read(
@@ -63,23 +74,11 @@ def read(model: Any, record_dim: str) -> Read:
         layout([(rv.name, *_shapes(model, rv, detached), _support(model, rv)) for rv in model.free_RVs]),
         tuple(rv.name for rv in model.observed_RVs),
         _responses(model, leaves),
-        tuple(deterministics),
+        tuple(detached.deterministics),
         {rv.name: values for rv in model.observed_RVs if (values := _finite(rv)) is not None},
         detached.constants,
         program,
     )
-
-
-def base_of(value: Any) -> Any:
-    """The variable that an observed value is, without conversions of its dtype."""
-    from pytensor.scalar.basic import Cast
-    from pytensor.tensor.elemwise import Elemwise
-
-    while value.owner is not None and isinstance(value.owner.op, Elemwise):
-        if not isinstance(value.owner.op.scalar_op, Cast):
-            break
-        value = value.owner.inputs[0]
-    return value
 
 
 def _leaves(model: Any, record_dim: str) -> list[Leaf]:
@@ -95,7 +94,7 @@ def _leaves(model: Any, record_dim: str) -> list[Leaf]:
 
 
 def _leaf(name: str, held: Any) -> Leaf:
-    import pytensor.tensor as pt
+    pt = imported("pytensor.tensor")
 
     known = held.data if hasattr(held, "data") else held.get_value(borrow=True)
     shape = np.shape(known)
@@ -118,7 +117,7 @@ class _Detached:
     """The graphs of a model, with placeholders for its records."""
 
     def __init__(self, model: Any, leaves: Sequence[Leaf], record_dim: str) -> None:
-        import pytensor.tensor as pt
+        pt = imported("pytensor.tensor")
 
         self._model, self._leaves = model, leaves
         self._length = pt.lscalar("number of records")
@@ -126,8 +125,19 @@ class _Detached:
         length = model.dim_lengths.get(record_dim)
         if length is not None and length.owner is None:
             self._replaced[length] = self._length.astype(length.type.dtype)
+        self._replaced |= dict(filter(None, map(self._size, model.observed_RVs)))
         self.constants: dict[str, np.ndarray] = {}
         self.deterministics: list[str] = []
+
+    def _size(self, rv: Any) -> tuple[Any, Any] | None:
+        """The size that an observed variable has of its array, and the same with the number of records in place."""
+        pt = imported("pytensor.tensor")
+        Constant = imported("pytensor.graph.basic").Constant
+
+        size: Any = rv.owner.op.size_param(rv.owner) if hasattr(rv.owner.op, "size_param") else None
+        if not isinstance(size, Constant) or np.ndim(size.data) != 1 or not len(size.data):
+            return None
+        return size, pt.stack([self._length, *map(int, size.data[1:])]).astype(size.type.dtype)
 
     def program(self) -> Program:
         """All graphs that a model is asked for."""
@@ -150,7 +160,7 @@ class _Detached:
 
     def _inverse(self, values: Sequence[Any]) -> list[Any]:
         """Unconstrained values of the free variables, where these are ``values``."""
-        from pytensor.graph.replace import clone_replace
+        clone_replace = imported("pytensor.graph.replace").clone_replace
 
         model, unconstrained = self._model, []
         for rv, value in zip(model.free_RVs, values, strict=True):
@@ -161,7 +171,7 @@ class _Detached:
 
     def _resized(self) -> list[Any]:
         """Observed variables with as many draws as there are records, in the order of the leaves."""
-        from pymc.distributions.shape_utils import change_dist_size
+        change_dist_size = imported("pymc.distributions.shape_utils").change_dist_size
 
         by_name = {rv.name: rv for rv in self._model.observed_RVs}
         resized = []
@@ -185,11 +195,11 @@ class _Detached:
 
     def _graphs(self, inputs: list[Any], outputs: list[Any]) -> Graphs:
         """With placeholders for all that belongs to records, and constants for other arrays."""
-        import pytensor.tensor as pt
-        from pytensor.compile.sharedvalue import SharedVariable
-        from pytensor.graph.basic import Constant
-        from pytensor.graph.replace import clone_replace
-        from pytensor.tensor.random.type import RandomType
+        pt = imported("pytensor.tensor")
+        SharedVariable = imported("pytensor.compile.sharedvalue").SharedVariable
+        Constant = imported("pytensor.graph.basic").Constant
+        clone_replace = imported("pytensor.graph.replace").clone_replace
+        RandomType = imported("pytensor.tensor.random.type").RandomType
 
         replaced = dict(self._replaced)
         for each in inputs_of(outputs) if outputs else ():
@@ -220,11 +230,6 @@ class _Detached:
             self.constants[name or f"array {len(self.constants) + 1}"] = value
 
 
-def support_dimensions(rv: Any) -> int:
-    """How many of the last axes of a random variable belong to one draw."""
-    return int(getattr(rv.owner.op, "ndim_supp", 0))
-
-
 def _shapes(model: Any, rv: Any, detached: _Detached) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Of a free variable and of its unconstrained value."""
     transform = model.rvs_to_transforms[rv]
@@ -236,13 +241,11 @@ def _known_shape(variable: Any) -> tuple[int, ...]:
     """The shape of a variable that no record has a part in."""
     if None not in variable.type.shape:
         return tuple(variable.type.shape)
-    from pymc.pytensorf import constant_fold
-    from pytensor.compile.sharedvalue import SharedVariable
-    from pytensor.graph.replace import clone_replace
-
+    constant_fold = imported("pymc.pytensorf").constant_fold
+    SharedVariable = imported("pytensor.compile.sharedvalue").SharedVariable
+    clone_replace = imported("pytensor.graph.replace").clone_replace
+    pt = imported("pytensor.tensor")
     shape = variable.shape
-    import pytensor.tensor as pt
-
     fixed = {
         each: pt.constant(each.get_value(), dtype=each.type.dtype)
         for each in inputs_of([shape])
@@ -254,8 +257,9 @@ def _known_shape(variable: Any) -> tuple[int, ...]:
 
 def _support(model: Any, rv: Any) -> Any:
     """NumPyro's constraint with the same bijection as PyMC's transform, so that results load without the model."""
-    from pymc.distributions.transforms import Interval
-    from pymc.logprob.transforms import LogOddsTransform, LogTransform
+    Interval = imported("pymc.distributions.transforms").Interval
+    LogOddsTransform = imported("pymc.logprob.transforms").LogOddsTransform
+    LogTransform = imported("pymc.logprob.transforms").LogTransform
 
     transform = model.rvs_to_transforms[rv]
     if transform is None:
@@ -278,14 +282,14 @@ def _number(variable: Any) -> float | None:
 
 def _finite(rv: Any) -> np.ndarray | None:
     """All values of an observed scalar, where they are few and fixed."""
-    from pytensor.tensor.random import basic
+    basic = imported("pytensor.tensor.random").basic
 
     op = rv.owner.op
     if rv.ndim != 1:
         return None
     if isinstance(op, basic.BernoulliRV):
         return np.arange(2)
-    parameters = op.dist_params(rv.owner) if hasattr(op, "dist_params") else ()
+    parameters: Any = op.dist_params(rv.owner) if hasattr(op, "dist_params") else ()
     if isinstance(op, basic.CategoricalRV):
         count = parameters[0].type.shape[-1]
     elif isinstance(op, basic.BinomialRV | basic.BetaBinomialRV):

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dpvi.models.pymc.lazily import imported, traversal
+
 _SERIES = ("RandomWalk", "AutoRegressive", "GARCH", "EulerMaruyama", "CAR", "ICAR")
 _FEW = 8  # records so few that other arrays are as long by accident
 
@@ -25,19 +27,44 @@ def findings_of(model: Any, record_dim: str) -> list[str]:
 
 def array_findings(constants: Mapping[str, np.ndarray], lengths: Iterable[int | None], record_dim: str) -> list[str]:
     """Arrays of the graphs with as many rows as the records that the model holds, and more than a few."""
-    known = {length for length in lengths if length is not None and length > _FEW}
+    known = _more_than_a_few(lengths)
     return [
         f"The model holds {name!r}, an array with as many rows as the records, outside of them. It would count in "
-        f"full, without noise, whatever epsilon is. Make it pm.Data({name!r}, ..., dims={record_dim!r}) and pass it to "
-        "fit as data."
+        f"full, without noise, whatever epsilon is. Make it pm.Data(..., dims={record_dim!r}), and an argument of fit."
         for name, value in constants.items()
         if known & set(value.shape)
     ]
 
 
+def latent_findings(model: Any, lengths: Iterable[int | None]) -> list[str]:
+    """Latents with as many entries as there are records, and more than a few."""
+    known = _more_than_a_few(lengths)
+    return [
+        _of_each_record(rv.name, "as many entries as there are records")
+        for rv in model.free_RVs
+        if known & set(rv.type.shape)
+    ]
+
+
+def _more_than_a_few(lengths: Iterable[int | None]) -> set[int]:
+    return {length for length in lengths if length is not None and length > _FEW}
+
+
+def _of_each_record(name: str, what: str) -> str:
+    return (
+        f"Latent {name!r} has {what}: every record would have a parameter of its own, which its own data alone decide. "
+        "Integrate it out (pm.NegativeBinomial for a Gamma-Poisson, pm.StudentT for a Normal with Gamma precision, "
+        "pm.Mixture for a class), or write the model for NumPyro with a guide."
+    )
+
+
 def _data_findings(model: Any, record_dim: str) -> list[str]:
     """Arrays of the records that have them along another axis, and models that have none."""
-    dims = {data.name: tuple(model.named_vars_to_dims.get(data.name) or ()) for data in model.data_vars}
+    SharedVariable = imported("pytensor.compile.sharedvalue").SharedVariable
+
+    dims: dict[str, tuple[str, ...]] = {
+        data.name: tuple(model.named_vars_to_dims.get(data.name) or ()) for data in model.data_vars
+    }
     of_records = [name for name, each in dims.items() if record_dim in each]
     findings = [
         f"pm.Data {name!r} has {record_dim!r} along axis {dims[name].index(record_dim)}; records must be rows: "
@@ -46,7 +73,8 @@ def _data_findings(model: Any, record_dim: str) -> list[str]:
         if dims[name][0] != record_dim or dims[name].count(record_dim) > 1
     ]
     known = {each for names in (*dims.values(), *model.named_vars_to_dims.values()) for each in names or ()}
-    if record_dim not in known:
+    raw = any(not isinstance(base_of(model.rvs_to_values[rv]), SharedVariable) for rv in model.observed_RVs)
+    if record_dim not in known and not raw:
         there = ", ".join(repr(each) for each in sorted(map(str, known))) or "none"
         findings.append(
             f"No array of the model has the dimension {record_dim!r} (there is {there}). Give the records' arrays and "
@@ -66,17 +94,13 @@ def _potential_findings(model: Any) -> list[str]:
 
 def _free_findings(model: Any, rv: Any, record_dim: str) -> list[str]:
     name, op = rv.name, type(rv.owner.op).__name__
-    if "PartialObserved" in op:
+    if "PartialObserved" in op or f"{name.removesuffix('_unobserved')}_observed" in model.named_vars:
         return [
             f"{name!r} are missing values of an observed variable, a latent of each record; leave out the records that "
             "lack them, or write the model for NumPyro with a mask."
         ]
     if record_dim in (model.named_vars_to_dims.get(name) or ()):
-        return [
-            f"Latent {name!r} has the dimension of the records: every record would have a parameter of its own, which "
-            "its own data alone decide. Integrate it out (pm.NegativeBinomial for a Gamma-Poisson, pm.StudentT for a "
-            "Normal with Gamma precision, pm.Mixture for a class), or write the model for NumPyro with a guide."
-        ]
+        return [_of_each_record(name, "the dimension of the records")]
     if np.dtype(rv.dtype).kind in "iub":
         return [
             f"Latent {name!r} is discrete, which variational inference does not fit; sum over its values, as "
@@ -88,9 +112,7 @@ def _free_findings(model: Any, rv: Any, record_dim: str) -> list[str]:
 
 
 def _observed_findings(model: Any, rv: Any, record_dim: str) -> list[str]:
-    from pytensor.graph.basic import Constant
-
-    from dpvi.models.pymc.reading import base_of, support_dimensions
+    Constant = imported("pytensor.graph.basic").Constant
 
     name, op = rv.name, type(rv.owner.op).__name__
     value = model.rvs_to_values[rv]
@@ -117,10 +139,7 @@ def _observed_findings(model: Any, rv: Any, record_dim: str) -> list[str]:
 
 
 def _draws_minibatches(variables: list[Any]) -> bool:
-    try:
-        from pytensor.graph.traversal import ancestors
-    except ImportError:  # before PyTensor 2.35
-        from pytensor.graph.basic import ancestors
+    ancestors = traversal().ancestors
     return any("Minibatch" in type(each.owner.op).__name__ for each in ancestors(variables) if each.owner is not None)
 
 
@@ -129,3 +148,20 @@ def _minibatch(name: str) -> str:
         f"{name!r} is scored on minibatches (pm.Minibatch or total_size=). Batches are drawn here, by the privacy "
         "mechanism and secretly: pass whole arrays to pm.Data and leave out total_size."
     )
+
+
+def base_of(value: Any) -> Any:
+    """The variable that an observed value is, without conversions of its dtype."""
+    Cast = imported("pytensor.scalar.basic").Cast
+    Elemwise = imported("pytensor.tensor.elemwise").Elemwise
+
+    while value.owner is not None and isinstance(value.owner.op, Elemwise):
+        if not isinstance(value.owner.op.scalar_op, Cast):
+            break
+        value = value.owner.inputs[0]
+    return value
+
+
+def support_dimensions(rv: Any) -> int:
+    """How many of the last axes of a random variable belong to one draw."""
+    return int(getattr(rv.owner.op, "ndim_supp", 0))
