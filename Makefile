@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format audit bench bench-peers reproduce clean
+.PHONY: demo test lint format docs audit bench bench-peers reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
@@ -21,6 +21,11 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the documentation site, build/site/docs/index.html; a warning is an error
+docs: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -b html . build/site
 
 # the shipped mechanism and planted faults, judged by what plans promise
 audit: $(VENV)/.dev

@@ -33,7 +33,16 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 # change rounding alone: tests that mostly compile go without both, tests that run long go without the first. What
 # privacy rests on (mechanism, sampling, clipping), its statistics, studies and doctests are compiled as for users.
 QUICKLY_COMPILED = (
-    *("models/", "synthetic/", "train/", "test_dpsvi.py", "test_examples.py", "test_fit", "test_guided_fit.py"),
+    *(
+        "models/",
+        "regression/",
+        "synthetic/",
+        "train/",
+        "test_dpsvi.py",
+        "test_examples.py",
+        "test_fit",
+        "test_guided_fit.py",
+    ),
     *(f"experiments/test_{name}" for name in ("adult", "deep", "dpvim", "generative", "learning_rate", "vae")),
     *(f"gradients/test_{name}" for name in ("ghost_models", "gradients", "guided", "named_layers")),
     *(f"posterior/test_{name}" for name in ("joint", "methods", "na_dpvi", "posterior", "score.py")),

@@ -28,7 +28,7 @@ from support.small_models import histogram_plan, private_plan
 import dpvi
 from dpvi.cli.main import COMMANDS, main
 from dpvi.data.schema import Categorical, Numeric, Schema
-from dpvi.reporting import plot_noisy_gradients
+from dpvi.reporting import plot_noisy_gradients, write_report
 from dpvi.train.loop import Run
 
 matplotlib.use("Agg")
@@ -79,6 +79,7 @@ def fitted_and_used(folder: Path) -> Any:
     figure = plot_noisy_gradients(noise_aware, 0)
     figure.savefig(folder / "noisy.png")
     figure.savefig(folder / "noisy.svg")
+    write_report(loaded, folder / "report.html")
     return result, loaded, posteriors, summaries, list(of_figure(figure))
 
 
@@ -115,6 +116,15 @@ def with_a_table(folder: Path) -> Any:
     return result, data, data.table(0, to="columns"), joined
 
 
+def with_a_formula(folder: Path) -> Any:
+    arguments = {"family": "gaussian", "epsilon": 1.0, "delta": 1e-5, "seed": 1}
+    found = dpvi.glm("pay ~ job", people(), SCHEMA, **arguments)
+    found.save(folder / "regression.npz")
+    loaded = dpvi.regression.load(folder / "regression.npz")
+    print(found, loaded.summary(), loaded.prior_summary(), loaded.predict({"job": ["a", "b"]}))
+    return found.result, loaded.summary(), loaded.result.recipe
+
+
 def many(folder: Path) -> Any:
     return dpvi.fit_many(location, np.stack([Y, Y]), PLAN, seeds=[1, 2], directory=folder / "study")
 
@@ -148,6 +158,7 @@ def measuring(folder: Path) -> Any:
     result = dpvi.fit(location, Y, dpvi.plan(epsilon=1.0, delta=1e-5), seed=1)
     result.save(folder / "result.npz")
     posterior = result.posterior()
+    write_report(result, folder / "report.html", posterior=posterior)
     print(result, posterior)
     return result, posterior, str(posterior.summary())
 
@@ -175,6 +186,7 @@ ENTRIES = {
     "fit, .parquet": (from_a_table(dpvi.open_parquet, parquet.write_table, ".parquet"), ("open_parquet",)),
     "fit, .arrow": (from_a_table(dpvi.open_arrow, write_arrow, ".arrow"), ("open_arrow",)),
     "a table": (with_a_table, ("Schema", "TableModel", "synthesize", "join")),
+    "a formula": (with_a_formula, ("glm",)),
     "fit_many": (many, ("fit_many",)),
     "fit_many, same_data": (many_of_one, ()),
     "DPSVI": (dpsvi, ("DPSVI",)),

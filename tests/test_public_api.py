@@ -43,7 +43,18 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_the_promised_names_are_public():
-    promised = {"plan", "plan_nonprivate", "fit", "fit_many", "from_functions", "check", "validate", "Plan", "Result"}
+    promised = {
+        "glm",
+        "plan",
+        "plan_nonprivate",
+        "fit",
+        "fit_many",
+        "from_functions",
+        "check",
+        "validate",
+        "Plan",
+        "Result",
+    }
     assert promised <= set(dpvi.__all__)
     assert promised | {"MeanField", "FullRank", "LowRank"} <= set(dpvi.__all__)
     assert {"Vanilla", "Preconditioned", "Natural", "Aligned", "AlignedNatural", "Guided"} <= set(dpvi.__all__)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
     from dpvi.privacy import plan, plan_nonprivate, plan_together
+    from dpvi.regression.glm import glm
     from dpvi.studies import fit_many
     from dpvi.synthetic import synthesize
     from dpvi.train.hosts import LostProcessError
@@ -95,6 +96,7 @@ __all__ = [
     "fit_many",
     "from_functions",
     "from_pymc",
+    "glm",
     "join",
     "na_dpvi_sgd",
     "open_arrow",
@@ -119,6 +121,7 @@ _PACKAGES = (
     "models",
     "posterior",
     "privacy",
+    "regression",
     "reporting",
     "synthetic",
     "train",
@@ -156,6 +159,7 @@ _HOMES = {
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
+    "dpvi.regression.glm": ("glm",),
     "dpvi.studies": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
     "dpvi.train.hosts": ("LostProcessError",),

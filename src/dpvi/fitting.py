@@ -35,6 +35,7 @@ from dpvi.models.constants import bound
 from dpvi.models.covariate_law import CovariateLaw
 from dpvi.models.generative import covariates_of
 from dpvi.models.guides import GuidedModel
+from dpvi.models.recipes import recipe_of
 from dpvi.posterior.metric import make_strategy
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel
@@ -325,4 +326,5 @@ def make_result(
         structure=structure,
         model=algorithm.model,
         scores=scores,
+        recipe=recipe_of(algorithm.model),
     )

@@ -105,8 +105,8 @@ def fit_many(
         of one data set. A call that goes on with a folder is charged again.
     progress
         Show one bar with the steps of all groups, of each plan.
-
-    Other parameters are those of :func:`fit`.
+    ...
+        Other parameters are those of :func:`fit`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""``dpvi demo``: a private logistic regression on simulated records, from budget to posterior, in one minute."""
+"""``dpvi demo``: a private logistic regression on simulated records, from budget to a page that may be published."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 NUM_RECORDS = 10_000
 WEIGHTS = (1.0, -0.5, 0.25, 0.0, -1.5)
+COLUMNS = tuple(f"x{i}" for i in range(len(WEIGHTS)))
 
 
 def add_parser(subparsers: Any) -> None:
@@ -21,6 +22,7 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan, fit, print and plot."""
     import dpvi
+    from dpvi.reporting import write_report
 
     model, data = _model(), simulate()
     columns = [dpvi.Numeric(-4, 4)] * len(WEIGHTS)
@@ -43,6 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
     verdict = result.guarantee.warning or "It may be published."
     print(f"\nSaved the result to {arguments.output / 'result.npz'}. {verdict}")
     plot(posteriors, arguments.output / "posterior.png")
+    page = write_report(
+        result,
+        arguments.output / "report.html",
+        posterior=posteriors["noise-aware"],
+        names={"w": COLUMNS},
+        title="A private logistic regression",
+        facts={"Formula": f"y ~ {' + '.join(COLUMNS)}", "Data": f"{NUM_RECORDS:,} simulated records"},
+        command="dpvi demo",
+    )
+    print(f"Wrote a page about it: {page}. Open it in a browser.")
     return 0
 
 

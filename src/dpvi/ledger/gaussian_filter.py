@@ -78,6 +78,7 @@ _NUM_POINTS = 2000
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-15  # of the closed form of a Gaussian mechanism
 _BELOW_THE_ROOT = 1 + 1e-12  # gaussian_signal is rounded down by 1e-12; its square by twice that
+_BEYOND_ANY_BUDGET = 1000.0  # of μ: an ε of half a million
 
 
 class Charge(NamedTuple):
@@ -152,6 +153,8 @@ def _dominating_signal(releases: Sequence[GaussianRelease], adjacency: str, slac
 
     low = high = min(limit_signal(releases, adjacency), 100.0)  # where to begin; infinite for hardly any noise
     while not is_enough(high):
+        if high > _BEYOND_ANY_BUDGET:  # or no number: exp(ε) overflows for hardly any noise
+            return math.inf
         low, high = high, 1.2 * high
     while is_enough(low):
         low, high = low / 1.2, low

@@ -36,6 +36,7 @@ from dpvi.data.sources.base import described
 from dpvi.models.base import Model, ModelError
 from dpvi.models.guides.model import GuidedModel
 from dpvi.models.reachable import is_array, is_source, reachable, shape_of
+from dpvi.models.recipes import recipe_of
 
 _FEW = 2  # records so few that arrays of as many rows are everywhere
 _SHORT = 8  # entries of a plain list, such as sizes of layers
@@ -104,6 +105,8 @@ def captured(
     """
     records, found, findings = _Records.of(data, origin), [], []
     for role, root in [*held.items(), *(unlisted or {}).items()]:
+        if recipe_of(root) is not None:  # made of declarations alone, which the guarantee speaks of anyway
+            continue
         for name, value in reachable(role, root):
             finding = _finding(f"The {role} holds {name!r}", value, records)
             findings += [finding] if finding else []
@@ -119,6 +122,8 @@ def with_constants(found: list[Found], model: Model | GuidedModel, structure: An
     An array that the walk over variables cannot see (from a file that the model reads, from ``globals()``) is a
     constant of the jaxpr. The parameters are those of :func:`captured`, and the structure of one record.
     """
+    if recipe_of(model) is not None:
+        return found
     records, further, findings = _Records.of(data), [], []
     known = [each.value for each in found if is_array(each.value)]
     for place, constant in _constants(model, structure):

@@ -68,6 +68,9 @@ class Result:
         Shapes and dtypes of one record, so that the model can be rebuilt without data.
     signature
         Of whoever vouches for the result, where somebody does: :meth:`sign`.
+    recipe
+        What the model is made of, where plain data say it, as they do for a formula; see :mod:`dpvi.models.recipes`.
+        Such a result is stored with its model.
     """
 
     plan: Plan
@@ -80,6 +83,7 @@ class Result:
     model: Model | Any = None  # a GuidedModel for a run with a guide
     scores: ScoreModel | None = None  # of the run, so that its compiled programs serve again; not stored
     signature: bytes | None = None
+    recipe: dict[str, Any] | None = None  # what the model is made of, where data alone says it
 
     def __getstate__(self) -> dict[str, Any]:
         """Without compiled programs, which are made again. The model's own functions must be ones that pickle finds."""
@@ -115,6 +119,8 @@ class Result:
         options
             Settings of the method, such as ``slope_threshold=0.05`` or ``engine="nuts"``.
 
+        Notes
+        -----
         A run with a guide has ``"average"``, its default, and ``"last"``: see
         :class:`~dpvi.posterior.guided.GuidePosterior`.
         """
@@ -215,15 +221,15 @@ class Result:
         path
             A file written by :meth:`save`.
         model
-            The NumPyro function (or dpvi model) the result was fitted with. The file does not hold it: a model is a
-            program.
+            The NumPyro function (or dpvi model) the result was fitted with. The file does not hold it, because a model
+            is a program; one that was made of a formula is data, and then it does.
         guide
             The guide of such a run: a guide is a program and not in the file.
         verify_key
             An Ed25519 public key, as a PEM file or an object with ``verify``: the file must be signed by its holder.
         """
         content = storage.load(Path(path), verify_key)
-        ready = None
+        ready = content.pop("model")
         family = content["family"]
         if isinstance(family, GuideFamily):
             if model is not None or guide is not None:

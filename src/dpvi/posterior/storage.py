@@ -12,7 +12,7 @@ import hmac
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from dpvi.data.records import structure_from_dict, structure_to_dict
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
+from dpvi.models.covariates import check_columns
 from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import as_model
+from dpvi.models.recipes import model_of
 from dpvi.models.sites import sites_from_dict, sites_to_dict
 from dpvi.posterior import signing
 from dpvi.privacy.planning import checked_guarantee
@@ -70,6 +72,8 @@ def _packed(result: Any) -> dict[str, Any]:
         **_settings(result.plan, result.family, result.estimator, result.sites, result.structure),
         "trace": trace_header,
     }
+    if result.recipe is not None:
+        header["recipe"] = result.recipe
     # with sorted keys a result that was read is written again as it was, so that its signature stays valid
     arrays[_HEADER] = np.frombuffer(json.dumps(header, allow_nan=False, sort_keys=True).encode(), np.uint8)
     return arrays
@@ -160,6 +164,7 @@ def load(path: Path, verify_key: Any = None) -> dict[str, Any]:
         raise ValueError(f"{path} is not a complete dpvi result of format {FORMAT_VERSION}.") from None
     _check_claims(path, header, fields)
     _check_answers(path, fields)
+    fields["model"] = _model_of_recipe(path, fields)
     return {**fields, "signature": found[_SIGNATURE] or None}
 
 
@@ -211,6 +216,31 @@ def _check_answers(path: Path, fields: dict[str, Any]) -> None:
         raise ValueError(f"{path} does not hold what a run of its plan releases. {error}") from None
 
 
+def _model_of_recipe(path: Path, fields: dict[str, Any]) -> Model | None:
+    """The model that the file describes, where it does; one that does not fit what was released is refused."""
+    if fields["recipe"] is None:
+        return None
+    try:
+        ready = rebuild_model(model_of(fields["recipe"]), fields["structure"], fields["sites"])
+        _check_counted(fields["plan"].covariates, ready)
+        return ready
+    except ImportError:  # all that the model is not needed for can be read all the same
+        return None
+    except Exception as error:
+        raise ValueError(f"The model that {path} describes is not the one of its run. {error}") from None
+
+
+def _check_counted(covariates: Any, ready: Model) -> None:
+    """Refuse a model whose columns are not those that the plan counted."""
+    if not covariates:
+        return
+    check_columns(cast(Any, ready), covariates)
+    declared = getattr(ready, "function").covariates()  # noqa: B009
+    kinds = [[(type(column), column.width) for column in columns] for columns in (covariates, declared)]
+    if kinds[0] != kinds[1]:
+        raise ValueError("Its columns are of other kinds than those that the plan counted.")
+
+
 def _read(file: BinaryIO) -> dict[str, np.ndarray]:
     with np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
@@ -225,6 +255,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
         "estimator": header["estimator"],
         "sites": sites_from_dict(header["sites"]),
         "structure": structure_from_dict(header["structure"]),
+        "recipe": header.get("recipe"),
         "trace": _unpack_trace({name: array for name, array in arrays.items() if name != _HEADER}, header["trace"]),
     }
 

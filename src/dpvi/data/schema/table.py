@@ -85,15 +85,15 @@ class Schema:
     def encode(self, table: Any, *, outside: str = "clamp") -> dict[str, np.ndarray]:
         """Turn a table into arrays, one leaf per column and a mask where values may be missing.
 
-        ===================  =========================================================================
-        column               leaf
-        ===================  =========================================================================
-        numeric, date        float64 in [−1, 1], from the declared bounds
-        count                int32
-        categorical, ordinal int32, the position among the levels
-        boolean              bool
-        missing allowed      and ``<name>_observed``, bool; the leaf is zero where it is False
-        ===================  =========================================================================
+        ====================  =========================================================================
+        column                leaf
+        ====================  =========================================================================
+        numeric, date         float64 in [−1, 1], from the declared bounds
+        count                 int32
+        categorical, ordinal  int32, the position among the levels
+        boolean               bool
+        missing allowed       and ``<name>_observed``, bool; the leaf is zero where it is False
+        ====================  =========================================================================
 
         Parameters
         ----------

@@ -28,13 +28,18 @@ def to_text(content: Mapping[str, Any], comments: Mapping[tuple[str, str], str] 
     comments
         ``{(column, entry): text}``, written behind that entry.
     """
-    notes = comments or {}
-    lines = [f"{key} = {_value(value)}" for key, value in content.items() if key != "columns"]
-    for name, entries in content["columns"].items():
-        lines += ["", f"[columns.{_text(name)}]"]
+    lines = [f"{key} = {value_text(value)}" for key, value in content.items() if key != "columns"]
+    return "\n".join(lines) + "\n" + columns_text(content["columns"], "columns", comments)
+
+
+def columns_text(columns: Mapping[str, Any], table: str, comments: Mapping[tuple[str, str], str] | None = None) -> str:
+    """TOML for the entries of columns, each in a table ``[table.<name>]``."""
+    notes, lines = comments or {}, []
+    for name, entries in columns.items():
+        lines += ["", f"[{table}.{_text(name)}]"]
         for key, value in entries.items():
             note = notes.get((name, key))
-            lines.append(f"{key} = {_value(value)}{f'  # {note}' if note else ''}")
+            lines.append(f"{key} = {value_text(value)}{f'  # {note}' if note else ''}")
     return "\n".join(lines) + "\n"
 
 
@@ -90,13 +95,14 @@ def _reason(error: Exception, kind: type[Column]) -> str:
     return f"{kind.kind} columns need {', '.join(needed)}."
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A text, number, truth value, day or list of such as TOML writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, datetime.date):
         return value.isoformat()
     return repr(value)  # int and finite float: Python writes them as TOML does
