@@ -41,7 +41,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/rounding.py
 	$(BIN)/python benchmarks/evaluation.py
 
-# makes an environment per peer; MNIST is looked for where dpvi.datasets looks
+# makes an environment per peer; MNIST is looked for where studies.datasets looks
 bench-peers: $(VENV)/.dev
 	$(BIN)/python benchmarks/peers.py --output benchmarks/results/peers.json
 

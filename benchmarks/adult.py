@@ -23,7 +23,7 @@ from harness.output import RESULTS, write
 from harness.problem import Problem
 
 import dpvi
-from dpvi.datasets import adult, adult_labels, encode_adult_aligned
+from studies.datasets import adult, adult_labels, encode_adult_aligned
 
 TARGET = 60.0  # seconds on two cores
 CLIP_NORM, SAMPLING_RATE, LEARNING_RATE, PUBLISHED_STEPS = 3.0, 0.01, 1e-3, 400_000

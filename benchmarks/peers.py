@@ -107,7 +107,7 @@ def worker_of(peer: Peer, task: Task) -> Worker:
 def data_of(task: Task, folder: Path) -> tuple[Path, dict[str, float]]:
     """The file that all peers read, and losses to compare with."""
     if task.name == "vae":
-        from dpvi.datasets.mnist import mnist
+        from studies.datasets.mnist import mnist
 
         digits = mnist()
         data = black_and_white(digits.train.images[: task.num_records], digits.test.images[: task.num_test])

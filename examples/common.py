@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 import dpvi
-from dpvi.dpsvi import DPSVI
+from dpvi.run.dpsvi import DPSVI
 
 
 def arguments(description: str | None, given: Sequence[str] | None) -> argparse.Namespace:

@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 import optax
 
 import dpvi
-from dpvi.dpsvi import DPSVI
+from dpvi.run.dpsvi import DPSVI
 from examples.common import arguments, train
 
 
@@ -65,7 +65,7 @@ def main(given: Sequence[str] | None = None) -> dict[str, float]:
     """Run the example; returns negative ELBOs per fresh image, of the start and after training."""
     options = arguments(__doc__, given)
     if options.full:
-        from dpvi.datasets.mnist import mnist
+        from studies.datasets.mnist import mnist
 
         images, fresh = (part.images.reshape(-1, 784) / 255.0 for part in mnist())
         sizes, rate, num_epochs, optimizer = {"hidden": 400, "code_size": 50}, 128 / 60_000, 20, optax.adam(1e-3)

@@ -12,7 +12,7 @@ import jax
 import pytest
 from support.labels import CHECKING, believe_plans
 
-from dpvi.core.compiling import forget_programs, plain_fusions
+from dpvi.backend.compiling import forget_programs, plain_fusions
 from dpvi.privacy import planning
 
 try:  # JAX has options of the compiler for one function at a time; without this place for all, tests only take longer

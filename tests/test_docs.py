@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared.validation import PrivacyWarning
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]

@@ -27,9 +27,9 @@ from support.small_models import histogram_plan, private_plan
 
 import dpvi
 from dpvi.cli.main import COMMANDS, main
-from dpvi.data.schema import Categorical, Numeric, Schema
 from dpvi.reporting import plot_noisy_gradients, write_report
-from dpvi.train.loop import Run
+from dpvi.run.program.loop import Run
+from dpvi.table import Categorical, Numeric, Schema
 
 matplotlib.use("Agg")
 
@@ -341,7 +341,7 @@ def no_memory_for_records(folder: Path) -> Any:
         raise MemoryError(f"Unable to allocate 9 GiB for an array with shape {data.shape}")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpvi.train.placement.as_records", convert)
+        patch.setattr("dpvi.run.placement.placement.as_records", convert)
         return fit(Y)
 
 

@@ -18,7 +18,7 @@ CAUGHT = {
     "PrivacyWarning",
 }
 WITHOUT_JAX = {
-    "columns of a table": "import dpvi; dpvi.data.schema.Numeric(0, 1); dpvi.Schema; dpvi.SchemaError",
+    "columns of a table": "import dpvi; dpvi.table.Numeric(0, 1); dpvi.Schema; dpvi.SchemaError",
     "warnings, and releases of one's own": (
         "import dpvi; dpvi.ConvergenceWarning; dpvi.FallbackWarning; dpvi.CompilerError; dpvi.GaussianRelease"
     ),
@@ -62,8 +62,8 @@ def test_the_promised_names_are_public():
 
 
 def test_what_is_raised_is_what_is_exported():
-    from dpvi.core.validation import CompilerError
-    from dpvi.train.hosts import LostProcessError
+    from dpvi.declared.validation import CompilerError
+    from dpvi.run.placement.hosts import LostProcessError
 
     assert dpvi.CompilerError is CompilerError
     assert dpvi.LostProcessError is LostProcessError
@@ -75,7 +75,7 @@ def test_packages_are_there_after_a_plain_import():
     """In a fresh process: elsewhere another test may have imported them."""
     packages = sorted(set(dir(dpvi)) - set(dpvi.__all__))
     assert {"data", "train", "models", "posterior", "privacy"} <= set(packages)
-    code = "; ".join(["import dpvi", *(f"dpvi.{name}" for name in packages), "dpvi.train.na_dpvi_sgd"])
+    code = "; ".join(["import dpvi", *(f"dpvi.{name}" for name in packages), "dpvi.run.na_dpvi_sgd"])
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(SOURCES)}, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import optax
 from harness.studies import Study, data_sets
 
 from contestants.dpvi_step import make_plan, model
-from dpvi.studies import fit_many
+from dpvi.run.many import fit_many
 
 
 def run(study: Study, spread: bool) -> None:

@@ -19,14 +19,14 @@ from harness.problem import Problem
 
 import dpvi
 from contestants.dpvi_step import make_plan, seconds_per_step
-from dpvi.data.records import structure_of
-from dpvi.data.sampling import poisson_sampler
-from dpvi.data.sources.mapped import as_source
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.models.functions import from_functions
-from dpvi.train.loop import Run
-from dpvi.train.placement import bring_in, place
-from dpvi.train.step import Algorithm
+from dpvi.records.arrays import structure_of
+from dpvi.records.sampling import poisson_sampler
+from dpvi.records.sources.mapped import as_source
+from dpvi.run.placement.placement import bring_in, place
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import Algorithm
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="dpvi-scaling-")  # removed when the process ends
 

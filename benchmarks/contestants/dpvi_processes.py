@@ -23,14 +23,14 @@ from harness.problem import Problem, records
 import dpvi
 from contestants.dpvi_step import make_plan, seconds_per_step
 from contestants.dpvi_step import model as regression
-from dpvi.data.records import structure_of
-from dpvi.data.sampling import poisson_sampler
-from dpvi.data.sharding import make_shards
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.train.loop import Run
-from dpvi.train.placement import bring_in, place, shard_lengths
-from dpvi.train.step import Algorithm
+from dpvi.records.arrays import structure_of
+from dpvi.records.sampling import poisson_sampler
+from dpvi.records.sharding import make_shards
+from dpvi.run.placement.placement import bring_in, place, shard_lengths
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import Algorithm
 
 PROCESS, PROCESSES = int(os.environ["DPVI_PROCESS"]), int(os.environ["DPVI_PROCESSES"])
 if hasattr(os, "sched_setaffinity"):  # before XLA starts its threads, which inherit it

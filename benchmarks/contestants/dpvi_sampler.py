@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from harness.problem import Problem
 
-from dpvi.core.compiling import plain_fusions
-from dpvi.data.sampling import poisson_sampler, positions
+from dpvi.backend.compiling import plain_fusions
 from dpvi.mechanism.rng import root_key, step_words, streams
-from dpvi.train.chunk import longest_chunk
+from dpvi.records.sampling import poisson_sampler, positions
+from dpvi.run.program.chunk import longest_chunk
 
 
 @functools.cache

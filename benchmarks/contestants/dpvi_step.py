@@ -18,13 +18,13 @@ import optax
 from harness.problem import Problem, records
 
 import dpvi
-from dpvi.data.records import structure_of
-from dpvi.data.sampling import poisson_sampler
 from dpvi.mechanism.rng import root_key, streams
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.train.loop import Run
-from dpvi.train.placement import bring_in, place
-from dpvi.train.step import Algorithm
+from dpvi.records.arrays import structure_of
+from dpvi.records.sampling import poisson_sampler
+from dpvi.run.placement.placement import bring_in, place
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import Algorithm
 
 
 def model(x: Any, y: Any = None) -> None:

@@ -18,12 +18,12 @@ from harness.tasks import LAYERS, Arrays, Task, Trained
 
 import dpvi
 from contestants.peer_models import encoder, model_of, records_of
-from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import structure_of
-from dpvi.fitting import make_result, start
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.preparation import prepare
-from dpvi.train.loop import Run
+from dpvi.records.arrays import structure_of
+from dpvi.run.fitting import make_result, start
+from dpvi.run.preparation import prepare
+from dpvi.run.program.loop import Run
 
 _compiled: dict[Task, Any] = {}
 

@@ -22,8 +22,8 @@ from dpvi.auditing.fits import run_fits
 from dpvi.auditing.mechanism import noisy_counts, noisy_sums
 from dpvi.auditing.modes import report_trials
 from dpvi.auditing.step import run_steps
-from dpvi.core.columns import Numeric
-from dpvi.core.plan import Plan
+from dpvi.declared.columns import Numeric
+from dpvi.declared.plan import Plan
 from dpvi.privacy.gaussian import gaussian_signal
 
 _AT_MEDIAN = math.sqrt(math.pi / 2)  # standard error of a normal quantile times √n, where it is smallest

@@ -8,7 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from dpvi.datasets import abalone
+from studies.datasets import abalone
 
 _SEXES = ("M", "F", "I")
 _MANY_RINGS, _TRAINING_SHARE = 10, 0.8

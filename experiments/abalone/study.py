@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dpvi
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.abalone.problem import Problem, accuracy, load, model

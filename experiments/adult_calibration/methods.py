@@ -15,10 +15,10 @@ import numpy as np
 import optax
 
 import dpvi
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from dpvi.posterior import Gaussian
 from dpvi.posterior.score import measured
-from dpvi.train.optimizers import na_dpvi_sgd
+from dpvi.run.optimizers import na_dpvi_sgd
 from experiments.adult_calibration.problem import Problem, logistic_regression
 from experiments.adult_calibration.score_posterior import fit_score, score_plan
 from experiments.adult_calibration.settings import PUBLISHED_NOISE_MULTIPLIERS, Settings

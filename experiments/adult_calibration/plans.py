@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from experiments.adult_calibration.methods import RUNS
 from experiments.adult_calibration.settings import Settings
 

@@ -10,12 +10,12 @@ import numpyro
 import numpyro.distributions as dist
 from scipy.special import expit
 
-from dpvi.datasets import Block, Split, Table, adult, adult_labels, encode_adult_noise_aware
-from dpvi.datasets.adult import LABEL, POSITIVE
-from dpvi.datasets.adult_encoding import NOISE_AWARE_COLUMNS
-from dpvi.datasets.encoding import CategoricalColumn
 from dpvi.posterior import Gaussian
 from experiments.adult_calibration.settings import Settings
+from studies.datasets import Block, Split, Table, adult, adult_labels, encode_adult_noise_aware
+from studies.datasets.adult import LABEL, POSITIVE
+from studies.datasets.adult_encoding import NOISE_AWARE_COLUMNS
+from studies.datasets.encoding import CategoricalColumn
 
 _SIMULATION_SEED = 20
 _NEWTON_STEPS = 50

@@ -14,16 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 import dpvi
-from dpvi.core.columns import Column, Numeric
-from dpvi.core.plan import Plan
-from dpvi.datasets.adult_encoding import NOISE_AWARE_COLUMNS
-from dpvi.datasets.encoding import declared_covariates
-from dpvi.models.covariate_law import independent_law
-from dpvi.models.covariates import histogram_law
+from dpvi.declared.columns import Column, Numeric
+from dpvi.declared.plan import Plan
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.population.covariate_law import independent_law
+from dpvi.population.covariates import histogram_law
 from dpvi.posterior.score import choose_clip_norm
 from experiments.adult_calibration.problem import logistic_regression
 from experiments.adult_calibration.settings import EPSILONS, Settings
+from studies.datasets.adult_encoding import NOISE_AWARE_COLUMNS
+from studies.datasets.encoding import declared_covariates
 
 SHARE = 0.1  # of the budget for histograms: 11 columns of 5 numbers and 51 levels
 CLIP_NORMS = {"published": {0.1: 2.0, 0.3: 2.8, 1.0: 4.0}, "declared": {0.1: 1.0, 0.3: 2.0, 1.0: 2.8}}

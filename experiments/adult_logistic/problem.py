@@ -10,9 +10,9 @@ import numpyro
 import numpyro.distributions as dist
 import scipy.special
 
-from dpvi.datasets import CategoricalColumn, Table, adult, adult_labels, encode_adult_aligned
-from dpvi.datasets.adult_encoding import ALIGNED_COLUMNS
 from experiments.adult_logistic.optimum import Optimum, mean_field_optimum
+from studies.datasets import CategoricalColumn, Table, adult, adult_labels, encode_adult_aligned
+from studies.datasets.adult_encoding import ALIGNED_COLUMNS
 
 _SIMULATION_SEED = 31
 

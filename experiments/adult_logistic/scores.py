@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.evaluate import mpae
 from dpvi.posterior import Result
 from dpvi.posterior.tail import converged_tail
 from experiments.adult_logistic.optimum import Optimum
 from experiments.adult_logistic.settings import Settings
+from studies.mpae import mpae
 
 
 def score(results: Sequence[Result], optimum: Optimum, settings: Settings) -> dict[str, Any]:

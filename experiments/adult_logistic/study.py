@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import dpvi
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.adult_logistic.problem import Problem, logistic_regression

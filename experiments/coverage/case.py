@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 import dpvi
-from dpvi.core.columns import Column
-from dpvi.core.plan import Plan
+from dpvi.declared.columns import Column
+from dpvi.declared.plan import Plan
 from dpvi.families import MeanField
 
 DELTA = 1e-5

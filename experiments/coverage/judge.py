@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.evaluate import CoverageRow, Estimate, PerfectRmse, TarpCoverage, coverage_row, crps, perfect_rmse, tarp
+from dpvi.evaluate import Estimate, PerfectRmse, TarpCoverage, crps, perfect_rmse, tarp
 from experiments.coverage.case import PaperNumber
 from experiments.coverage.methods import Method, Posteriors
 from experiments.coverage.runs import Study
+from studies.coverage_tables import CoverageRow, coverage_row
 
 _SPAN = 4.0
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dpvi.baselines.bernstein_sheldon import GaussianMechanism, LaplaceMechanism
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.evaluate import log_score
 from dpvi.posterior import Result
 from dpvi.posterior.gaussian import Gaussian
@@ -24,6 +23,7 @@ from dpvi.posterior.na_dpvi.model import trace_statistics
 from dpvi.posterior.score import NotConvergedError
 from experiments.coverage.case import DELTA, Problem
 from experiments.coverage.runs import Group, Study
+from studies.baselines.bernstein_sheldon import GaussianMechanism, LaplaceMechanism
 
 BURN_IN = 0.2
 

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 
 import dpvi
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from dpvi.posterior import Result
-from dpvi.train.optimizers import na_dpvi_sgd
+from dpvi.run.optimizers import na_dpvi_sgd
 from experiments.coverage.case import DELTA, NUM_GRADIENT_DRAWS, SAMPLING_RATE, Case, DataSet
 
 _DPVIM_RATE = 1e-3

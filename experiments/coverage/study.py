@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from experiments.coverage.case import Case
 from experiments.coverage.judge import Row, judge
 from experiments.coverage.methods import METHODS, Posteriors

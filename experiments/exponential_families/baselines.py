@@ -8,7 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.baselines.bernstein_sheldon import (
+from experiments.coverage.conjugate import inverse_softplus
+from experiments.exponential_families import models
+from studies.baselines.bernstein_sheldon import (
     BetaBernoulli,
     DirichletCategorical,
     GammaExponential,
@@ -18,8 +20,6 @@ from dpvi.baselines.bernstein_sheldon import (
     sample_conjugate,
     stack_releases,
 )
-from experiments.coverage.conjugate import inverse_softplus
-from experiments.exponential_families import models
 
 # The largest waiting time that is counted as it is. Under the prior rates lie near 4; 97.5 % of waiting times at the
 # prior mean are below 0.92, and nobody looked at records for it.

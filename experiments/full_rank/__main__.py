@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from experiments.common import sized_command as shared
 from experiments.common.programs import shared_programs
 from experiments.full_rank.report import figure, table

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 import dpvi
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from dpvi.posterior import Result
 from experiments.common.missing_cells import fit_in_parts, folder_of, run_missing, timed
 from experiments.common.sized_command import ADJACENCIES, KEPT_RUNS

@@ -9,7 +9,7 @@ import jax
 import optax
 
 import dpvi
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.common.missing_cells import ignoring, run_missing, timed

@@ -1,7 +1,7 @@
 """Census-Income (KDD) in place of US Census 1990: who earns above 50,000 dollars, from ten declared columns.
 
 The paper explains poverty among persons with a military background. That file is not always at hand; where it is,
-``military_poverty`` of :mod:`dpvi.datasets` has the paper's table, and :func:`poverty_table` its schema.
+``military_poverty`` of :mod:`studies.datasets` has the paper's table, and :func:`poverty_table` its schema.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.data.schema import Boolean, Categorical, Column, Count, Schema
-from dpvi.datasets import census_income, census_income_labels, military_poverty
-from dpvi.datasets.us_census_1990 import BINARY, CATEGORICAL_REFERENCES
-from dpvi.datasets.us_census_1990 import RESPONSE as POVERTY
+from dpvi.table import Boolean, Categorical, Column, Count, Schema
+from studies.datasets import census_income, census_income_labels, military_poverty
+from studies.datasets.us_census_1990 import BINARY, CATEGORICAL_REFERENCES
+from studies.datasets.us_census_1990 import RESPONSE as POVERTY
 
 RESPONSE = "high_income"
 _AGES = ("below 25", "25-34", "35-44", "45-54", "55-64", "65 and above")

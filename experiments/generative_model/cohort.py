@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.data.schema import Categorical, Count, Design, Schema
+from dpvi.table import Categorical, Count, Design, Schema
 
 PUBLISHED_RECORDS = 58_261
 RESPONSE = "positive_tests"

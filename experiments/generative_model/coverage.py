@@ -19,12 +19,12 @@ import jax
 import numpy as np
 
 import dpvi
-from dpvi.data.schema import Design
 from dpvi.models.table import TableModel
 from dpvi.posterior import Posterior, Result, join
 from dpvi.posterior.score import NotConvergedError
 from dpvi.synthetic import pool_glm, synthesize
 from dpvi.synthetic.glm import fit_glm
+from dpvi.table import Design
 from experiments.generative_model import cohort
 from experiments.generative_model.study import Keep, ignored_warnings
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.data.schema import Design
+from dpvi.table import Design
 from experiments.common.statistics import standard_error
 from experiments.generative_model import cohort
 from experiments.generative_model.coverage import LEVEL, METHODS, RECORDS

@@ -15,10 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.data.schema import Design
 from dpvi.posterior import Result
 from dpvi.synthetic import pool_glm, synthesize
 from dpvi.synthetic.glm import fit_glm
+from dpvi.table import Design
 from experiments.generative_model import cohort
 from experiments.generative_model.cells import WIDE, Cell, DownstreamCell
 from experiments.generative_model.problem import COHORT, Problem, cohort_problem

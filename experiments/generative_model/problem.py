@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.data.schema import Schema
 from dpvi.models.table import TableModel
+from dpvi.table import Schema
 from experiments.generative_model import cohort
 from experiments.generative_model.census import income_table, poverty_table
 from experiments.generative_model.optimum import Optimum, poisson_optimum

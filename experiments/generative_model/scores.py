@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.evaluate import mpae
 from dpvi.posterior import Result
 from dpvi.posterior.tail import converged_tail
 from experiments.generative_model.optimum import Optimum
 from experiments.generative_model.settings import Settings
+from studies.mpae import mpae
 
 _CURVE_POINTS = 25
 

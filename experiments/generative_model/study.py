@@ -12,8 +12,8 @@ import numpy as np
 import optax
 
 import dpvi
-from dpvi.core.plan import Plan
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.common.missing_cells import fit_in_parts, folder_of, ignoring, run_missing

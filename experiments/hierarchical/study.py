@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import optax
 
 import dpvi
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.posterior import Result
 from dpvi.privacy import PrivacyWarning
 from experiments.common.missing_cells import ignoring, run_missing, timed

@@ -16,14 +16,14 @@ import jax
 import numpy as np
 import optax
 
-from dpvi.fitting import start
 from dpvi.mechanism.rng import streams
-from dpvi.preparation import prepare
 from dpvi.privacy import PrivacyWarning
-from dpvi.train.chunk import make_chunk
-from dpvi.train.draws import make_draws
-from dpvi.train.loop import Run
-from dpvi.train.step import noise_of
+from dpvi.run.fitting import start
+from dpvi.run.preparation import prepare
+from dpvi.run.program.chunk import make_chunk
+from dpvi.run.program.draws import make_draws
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import noise_of
 from experiments.common.missing_cells import ignoring
 from experiments.hierarchical.problem import guide, make_problem, model
 from experiments.hierarchical.settings import MAIN_SIZE, Settings

@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 import scipy.special
 
 import dpvi
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from dpvi.families import MeanField
 
 PRIOR = 10.0  # Beta(10, 10)

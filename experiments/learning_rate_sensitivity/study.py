@@ -12,7 +12,7 @@ import dpvi
 from dpvi.posterior.na_dpvi import model_of_run, quadrature
 from dpvi.posterior.na_dpvi.model import after_burn_in
 from dpvi.posterior.result import Result
-from dpvi.train.optimizers import na_dpvi_sgd
+from dpvi.run.optimizers import na_dpvi_sgd
 from experiments.learning_rate_sensitivity.problem import (
     BETA,
     FAMILY,

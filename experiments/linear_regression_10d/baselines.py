@@ -13,7 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.baselines.bernstein_sheldon import (
+from experiments.coverage.conjugate import inverse_softplus
+from experiments.linear_regression_10d import models
+from studies.baselines.bernstein_sheldon import (
     NormalInverseGamma,
     NormalInverseWishart,
     gibbs_ss_prior,
@@ -22,8 +24,6 @@ from dpvi.baselines.bernstein_sheldon import (
     release_regression,
     stack_releases,
 )
-from experiments.coverage.conjugate import inverse_softplus
-from experiments.linear_regression_10d import models
 
 COVARIATE_BOUND = 4.0
 RESPONSE_BOUND = 4.0 * np.sqrt(models.PRIOR.scale / (models.PRIOR.shape - 1) * (1 + models.NUM_WEIGHTS / 0.25))

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 import dpvi
-from dpvi.core.plan import Plan
-from dpvi.train.optimizers import na_dpvi_sgd
+from dpvi.declared.plan import Plan
+from dpvi.run.optimizers import na_dpvi_sgd
 from experiments.misfit.problems import Problem
 from experiments.misfit.settings import Settings
 

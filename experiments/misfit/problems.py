@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.core.columns import Column
+from dpvi.declared.columns import Column
 from experiments.misfit import models
 
 

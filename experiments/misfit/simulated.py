@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, ndtr
 
-from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
+from dpvi.declared.columns import Column, Constant, Levels, Numeric, OneHot
 from experiments.misfit import models
 from experiments.misfit.problems import Kind, Problem, regression
 

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
-from dpvi.datasets import (
+from dpvi.declared.columns import Column, Constant, Levels, Numeric, OneHot
+from experiments.misfit import models
+from experiments.misfit.problems import Kind, Problem, regression
+from studies.datasets import (
     Table,
     abalone,
     adult,
@@ -24,14 +26,12 @@ from dpvi.datasets import (
     encode_adult_noise_aware,
     rand_hie,
 )
-from dpvi.datasets.adult_encoding import NOISE_AWARE_COLUMNS
-from dpvi.datasets.census_income import FILES as CENSUS_FILES
-from dpvi.datasets.census_income import read_census_income
-from dpvi.datasets.encoding import declared_covariates
-from dpvi.datasets.files import locate
-from dpvi.datasets.tables import select_rows
-from experiments.misfit import models
-from experiments.misfit.problems import Kind, Problem, regression
+from studies.datasets.adult_encoding import NOISE_AWARE_COLUMNS
+from studies.datasets.census_income import FILES as CENSUS_FILES
+from studies.datasets.census_income import read_census_income
+from studies.datasets.encoding import declared_covariates
+from studies.datasets.files import locate
+from studies.datasets.tables import select_rows
 
 _SAMPLE_SEED = 16
 _CENSUS_RECORDS = 50_000

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.fitting import start
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.train.chunk import make_chunk
-from dpvi.train.draws import Draws, make_draws
-from dpvi.train.loop import Run
-from dpvi.train.step import State, noise_of, private_step, sizes_of
+from dpvi.run.fitting import start
+from dpvi.run.program.chunk import make_chunk
+from dpvi.run.program.draws import Draws, make_draws
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import State, noise_of, private_step, sizes_of
 from experiments.vae.contestants import make_plan, not_private, prepared, svi
 from experiments.vae.problem import Problem
 from experiments.vae.settings import Settings

@@ -20,14 +20,14 @@ import optax
 from numpyro.infer import SVI, TraceMeanField_ELBO
 
 import dpvi
-from dpvi.core.validation import ConvergenceWarning
-from dpvi.data.records import structure_of
-from dpvi.fitting import make_result, start
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.preparation import prepare
-from dpvi.train.loop import Run
-from dpvi.train.step import Algorithm
+from dpvi.records.arrays import structure_of
+from dpvi.run.fitting import make_result, start
+from dpvi.run.preparation import prepare
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import Algorithm
 from experiments.common.missing_cells import ignoring
 from experiments.vae.network import black_and_white, guide, model, of_grey_images
 from experiments.vae.problem import Problem, network_sizes

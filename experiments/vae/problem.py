@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer import Trace_ELBO
 
-from dpvi.datasets import fashion_mnist, mnist
 from experiments.vae.network import black_and_white, guide, model
 from experiments.vae.settings import Settings
+from studies.datasets import fashion_mnist, mnist
 
 _LOADERS = {"mnist": mnist, "fashion_mnist": fashion_mnist}
 _JUDGED_AT_A_TIME = 1_000

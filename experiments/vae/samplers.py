@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dpvi.data.sampling import poisson_sampler, positions
 from dpvi.mechanism.rng import root_key, step_words, streams
+from dpvi.records.sampling import poisson_sampler, positions
 from experiments.vae.settings import Settings
 from experiments.vae.timing import seconds
 

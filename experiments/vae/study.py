@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.train import chunk, lanes
+from dpvi.run.program import chunk, lanes
 from experiments.vae.batches import step_memory, step_seconds
 from experiments.vae.contestants import Reading, Trained, make_plan, not_private, private
 from experiments.vae.problem import Problem, load, loss_on_test_images, simulated

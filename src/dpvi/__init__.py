@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpvi.auditing import Audit, audit
-    from dpvi.core.clipping import PerLayer, QuantileClipping
-    from dpvi.core.columns import Constant, Levels, Numeric, OneHot
-    from dpvi.core.driver import Directive, Released
-    from dpvi.core.guarantee import Guarantee
-    from dpvi.core.measuring import Measuring
-    from dpvi.core.plan import GaussianRelease, Plan
-    from dpvi.core.schedule import Schedule
-    from dpvi.core.validation import (
+    from dpvi.declared.clipping import PerLayer, QuantileClipping
+    from dpvi.declared.columns import Constant, Levels, Numeric, OneHot
+    from dpvi.declared.guarantee import Guarantee
+    from dpvi.declared.measuring import Measuring
+    from dpvi.declared.plan import GaussianRelease, Plan
+    from dpvi.declared.schedule import Schedule
+    from dpvi.declared.validation import (
         CompilerError,
         ConvergenceWarning,
         FallbackWarning,
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
         ModelNotice,
         PrivacyWarning,
     )
-    from dpvi.data.schema import Schema, SchemaError
-    from dpvi.data.sources import SourceError, open_arrow, open_npy, open_parquet
-    from dpvi.dpsvi import DPSVI
     from dpvi.families import FullRank, LowRank, MeanField
-    from dpvi.fitting import fit
     from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
     from dpvi.ledger import Ledger, LedgerError
     from dpvi.models.base import ModelError
@@ -40,11 +35,16 @@ if TYPE_CHECKING:
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
     from dpvi.privacy import plan, plan_nonprivate, plan_together
+    from dpvi.records.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.regression.glm import glm
-    from dpvi.studies import fit_many
+    from dpvi.release.driver import Directive, Released
+    from dpvi.run.dpsvi import DPSVI
+    from dpvi.run.fitting import fit
+    from dpvi.run.many import fit_many
+    from dpvi.run.optimizers import na_dpvi_sgd
+    from dpvi.run.placement.hosts import LostProcessError
     from dpvi.synthetic import synthesize
-    from dpvi.train.hosts import LostProcessError
-    from dpvi.train.optimizers import na_dpvi_sgd
+    from dpvi.table import Schema, SchemaError
 
 __version__ = "0.1.0"
 
@@ -129,14 +129,14 @@ _PACKAGES = (
 
 _HOMES = {
     "dpvi.auditing": ("Audit", "audit"),
-    "dpvi.core.clipping": ("PerLayer", "QuantileClipping"),
-    "dpvi.core.columns": ("Constant", "Levels", "Numeric", "OneHot"),
-    "dpvi.core.driver": ("Directive", "Released"),
-    "dpvi.core.guarantee": ("Guarantee",),
-    "dpvi.core.measuring": ("Measuring",),
-    "dpvi.core.plan": ("GaussianRelease", "Plan"),
-    "dpvi.core.schedule": ("Schedule",),
-    "dpvi.core.validation": (
+    "dpvi.declared.clipping": ("PerLayer", "QuantileClipping"),
+    "dpvi.declared.columns": ("Constant", "Levels", "Numeric", "OneHot"),
+    "dpvi.release.driver": ("Directive", "Released"),
+    "dpvi.declared.guarantee": ("Guarantee",),
+    "dpvi.declared.measuring": ("Measuring",),
+    "dpvi.declared.plan": ("GaussianRelease", "Plan"),
+    "dpvi.declared.schedule": ("Schedule",),
+    "dpvi.declared.validation": (
         "CompilerError",
         "ConvergenceWarning",
         "FallbackWarning",
@@ -144,11 +144,11 @@ _HOMES = {
         "ModelNotice",
         "PrivacyWarning",
     ),
-    "dpvi.data.schema": ("Schema", "SchemaError"),
-    "dpvi.data.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
-    "dpvi.dpsvi": ("DPSVI",),
+    "dpvi.table": ("Schema", "SchemaError"),
+    "dpvi.records.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
+    "dpvi.run.dpsvi": ("DPSVI",),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
-    "dpvi.fitting": ("fit",),
+    "dpvi.run.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
     "dpvi.ledger": ("Ledger", "LedgerError"),
     "dpvi.models.base": ("ModelError",),
@@ -160,10 +160,10 @@ _HOMES = {
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.regression.glm": ("glm",),
-    "dpvi.studies": ("fit_many",),
+    "dpvi.run.many": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
-    "dpvi.train.hosts": ("LostProcessError",),
-    "dpvi.train.optimizers": ("na_dpvi_sgd",),
+    "dpvi.run.placement.hosts": ("LostProcessError",),
+    "dpvi.run.optimizers": ("na_dpvi_sgd",),
 }
 
 

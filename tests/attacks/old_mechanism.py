@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dpvi.core.clip import clip_factor
 from dpvi.mechanism.bounded_sum import Clipped
+from dpvi.release.clip import clip_factor
 
 
 def bounded_sum(releases: jax.Array, included: jax.Array, clip_norm: float, layers: None = None) -> Clipped:

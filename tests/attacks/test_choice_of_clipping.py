@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import dpvi
-from dpvi.data.sampling import whole_tiles
 from dpvi.gradients.ghost import clipped_gradient_sum, uses_ghost_clipping
 from dpvi.gradients.ghost.whole_rows import BITS
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.mechanism.gaussian import FORMED_BITS
+from dpvi.records.sampling import whole_tiles
 
 INNER, OUTER = 256, 255
 POINT = jnp.zeros(INNER * OUTER)

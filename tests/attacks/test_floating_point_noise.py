@@ -28,12 +28,12 @@ from scipy.special import logsumexp, ndtr
 from support.small_models import location_model, private_plan
 
 import dpvi
-from dpvi.core.driver import Directive
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.mechanism.gaussian import FORMED_BITS, noisy, noisy_counts
 from dpvi.mechanism.normals import _lower_quantile, normals_from_words
 from dpvi.mechanism.rng import histogram_stream, root_key, step_words
-from dpvi.train import program_check, step
+from dpvi.release.driver import Directive
+from dpvi.run.program import program_check, step
 
 EPSILON, DELTA = 0.1, 1e-5
 ALLOWED = allowed(EPSILON, DELTA)

@@ -21,12 +21,12 @@ import numpy as np
 import pytest
 from support.units import GHOST_BITS, exact_norm_squared, limit_squared
 
-from dpvi.core.clip import clip_factor
-from dpvi.data.records import filled_up
-from dpvi.data.sampling import whole_tiles
 from dpvi.gradients.ghost import clipped_gradient_sum
 from dpvi.gradients.ghost.contractions import Rows
 from dpvi.gradients.ghost.norms import gradient_norms
+from dpvi.records.arrays import filled_up
+from dpvi.records.sampling import whole_tiles
+from dpvi.release.clip import clip_factor
 
 INNER, OUTER, CLIP_NORM = 8, 8, 1.0
 ADDED_PLAINLY = 512  # records in one product, as it was

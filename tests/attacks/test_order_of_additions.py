@@ -25,18 +25,18 @@ from attacks.guesses import allowed, are_more
 from support.small_models import location_model, private_plan
 
 import dpvi
-from dpvi.core.driver import Directive
-from dpvi.data import sampling
-from dpvi.data.sampling import poisson_sampler
 from dpvi.families import FullRank, MeanField
-from dpvi.fitting import make_result
 from dpvi.gradients import Aligned, Vanilla
 from dpvi.mechanism.rng import root_key, streams
-from dpvi.preparation import prepare
-from dpvi.train import chunk, loop, recorder
-from dpvi.train.chunk import Layout, StepBytes
-from dpvi.train.loop import Run
-from dpvi.train.step import Algorithm
+from dpvi.records import sampling
+from dpvi.records.sampling import poisson_sampler
+from dpvi.release.driver import Directive
+from dpvi.run.fitting import make_result
+from dpvi.run.preparation import prepare
+from dpvi.run.program import chunk, loop, recorder
+from dpvi.run.program.chunk import Layout, StepBytes
+from dpvi.run.program.loop import Run
+from dpvi.run.program.step import Algorithm
 
 DIMENSION = 3
 MODEL = location_model(DIMENSION)

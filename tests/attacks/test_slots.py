@@ -30,16 +30,16 @@ from support.small_models import private_plan
 from support.units import exact_norm_squared, limit_squared, unit
 
 import dpvi
-from dpvi.core.driver import Directive
-from dpvi.core.validation import CompilerError
-from dpvi.data.sampling import poisson_sampler, whole_tiles
+from dpvi.declared.validation import CompilerError
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned
 from dpvi.models.functions import from_functions
-from dpvi.train import program_check, step
-from dpvi.train.passes import InMemory, noiseless_sum
-from dpvi.train.placement import Rows, place
-from dpvi.train.step import Algorithm
+from dpvi.records.sampling import poisson_sampler, whole_tiles
+from dpvi.release.driver import Directive
+from dpvi.run.placement.placement import Rows, place
+from dpvi.run.program import program_check, step
+from dpvi.run.program.passes import InMemory, noiseless_sum
+from dpvi.run.program.step import Algorithm
 
 DIMENSION, CLIP_NORM = 100, 1.0
 QUERY = np.random.default_rng(0).normal(size=DIMENSION).astype(np.float32)  # public: a driver asks for it

@@ -8,10 +8,10 @@ import pytest
 import dpvi
 from dpvi.auditing.measuring import audited_model, measured_neighbours, run_measuring, units_of
 from dpvi.auditing.modes import report_trials
-from dpvi.core.columns import Numeric
-from dpvi.core.requests import KINDS, CovariateMoments, Scores
-from dpvi.measuring import Answers, Contributions
+from dpvi.declared.columns import Numeric
 from dpvi.mechanism.rng import root_key
+from dpvi.release.requests import KINDS, CovariateMoments, Scores
+from dpvi.run.measuring import Answers, Contributions
 
 TRIALS = 300
 

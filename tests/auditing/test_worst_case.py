@@ -17,7 +17,7 @@ from support.statistics import assert_close, assert_variance
 
 from dpvi.auditing.bounds import choose_test, count, judged
 from dpvi.auditing.mechanism import noisy_sums
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.privacy.trade_off import trade_off
 
 CLIP = 1.5

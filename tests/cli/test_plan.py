@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from dpvi.cli.main import build_parser, main
-from dpvi.core.plan import Plan
-from dpvi.core.validation import CompilerError
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import CompilerError
 
 SETTINGS = ["--delta", "1e-5", "--sampling-rate", "0.05", "--num-steps", "100", "--clip-norm", "3"]
 

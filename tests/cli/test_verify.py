@@ -10,7 +10,7 @@ from support.small_models import trace_of
 
 import dpvi
 from dpvi.cli.main import main
-from dpvi.core.guarantee import Circumstances
+from dpvi.declared.guarantee import Circumstances
 
 pytestmark = pytest.mark.usefixtures("accounted")
 

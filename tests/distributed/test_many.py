@@ -9,7 +9,7 @@ from support.launch import launch
 from support.small_models import location_model, many_records, private_plan
 
 import dpvi
-from dpvi import preparation
+from dpvi.run import preparation
 
 NUM_RECORDS = 403
 PASS_ELEMENTS = 8

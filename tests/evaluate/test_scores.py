@@ -9,17 +9,8 @@ import pytest
 import scipy.stats
 from scipy.integrate import quad
 
-from dpvi.evaluate import (
-    coverage_row,
-    coverage_table,
-    crps,
-    crps_gaussian_mixture,
-    interval_coverage,
-    interval_width,
-    log_score,
-    perfect_rmse,
-    tarp,
-)
+from dpvi.evaluate import crps, crps_gaussian_mixture, interval_coverage, interval_width, log_score, perfect_rmse, tarp
+from studies.coverage_tables import coverage_row, coverage_table
 
 RNG = np.random.default_rng(0)
 MEANS, SDS = RNG.normal(size=(4, 5, 2)), RNG.uniform(0.2, 2, (4, 5, 2))

@@ -12,9 +12,9 @@ import pytest
 import scipy.stats
 from support.statistics import assert_close, assert_rates
 
-from dpvi.data.records import structure_of
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.train.optimizers import learning_rates
+from dpvi.records.arrays import structure_of
+from dpvi.run.optimizers import learning_rates
 from experiments.coverage import study as study_module
 from experiments.coverage.judge import judge
 from experiments.coverage.methods import METHODS, Method, Posteriors, mixture_components, mixture_draws
@@ -178,7 +178,7 @@ def test_a_method_of_ones_own_is_one_entry_and_slow_ones_see_fewer_data_sets(mon
     ids=["table 1", "table 2"],
 )
 # so few steps measure so little that the search for the posterior may stop short, widen its intervals and say so
-@pytest.mark.filterwarnings("ignore:Gauss-Newton came near:dpvi.core.validation.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:Gauss-Newton came near:dpvi.declared.validation.ConvergenceWarning")
 def test_quick_runs_write_everything(main, cases, tmp_path):
     folder = main(["--quick", "--workers", "1", "--output", str(tmp_path / "results")])
     content = json.loads((folder / "results.json").read_text(encoding="utf-8"))

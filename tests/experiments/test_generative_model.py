@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpvi.data.schema import Design, Schema
-from dpvi.evaluate import mpae
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.together import own_releases
+from dpvi.table import Design, Schema
 from experiments.generative_model import __main__ as command
 from experiments.generative_model import cells as cells_module
 from experiments.generative_model import cohort, coverage_report, downstream, study
@@ -26,6 +25,7 @@ from experiments.generative_model.near_starts import near_starts
 from experiments.generative_model.optimum import Optimum, poisson_optimum
 from experiments.generative_model.scores import errors
 from experiments.generative_model.settings import NATURAL_VARIANTS, SIZES, Settings
+from studies.mpae import mpae
 
 
 @pytest.mark.usefixtures("x64")

@@ -14,16 +14,16 @@ from numpyro.infer.autoguide import AutoNormal
 from support import guide_models, numpyro_models
 from support.units import GHOST_BITS, exact_norm_squared, limit_squared, values
 
-from dpvi.data.records import as_records, structure_of
 from dpvi.families import MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Vanilla
 from dpvi.gradients.ghost import clipped_gradient_sum
 from dpvi.gradients.guided import Guided
 from dpvi.mechanism.bounded_sum import bounded_sum
-from dpvi.models.guides import GuidedModel
-from dpvi.models.guides.execution import NUM_SEED_NORMALS
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro.guides import GuidedModel
+from dpvi.models.numpyro.guides.execution import NUM_SEED_NORMALS
+from dpvi.records.arrays import as_records, structure_of
 
 
 def seeds(num_draws=1, seed=3):

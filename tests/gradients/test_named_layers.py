@@ -9,15 +9,15 @@ import pytest
 from support.guide_models import vae, vae_guide
 from support.small_models import location_model
 
-from dpvi.core.clipping import PerLayer, QuantileClipping
+from dpvi.declared.clipping import PerLayer, QuantileClipping
 from dpvi.families import MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients import Aligned, Natural, Preconditioned, Vanilla
 from dpvi.gradients.guided import Guided
 from dpvi.gradients.named_layers import release_layers
 from dpvi.models.functions import from_functions
-from dpvi.models.guides import GuidedModel
-from dpvi.models.guides.parameters import Parameters
+from dpvi.models.numpyro.guides import GuidedModel
+from dpvi.models.numpyro.guides.parameters import Parameters
 
 TWO = from_functions(lambda z: jnp.zeros(()), lambda z, x: jnp.zeros(()), {"slope": (3,), "scale": ()})
 

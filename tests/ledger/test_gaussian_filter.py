@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 from dpvi.ledger.gaussian_filter import MOST_SAMPLED, Charge, charge, limit_of
 from dpvi.privacy.accounting import deltas_by_direction, plan_epsilon
 from dpvi.privacy.gaussian import find_root, gaussian_delta, gaussian_signal, limit_signal

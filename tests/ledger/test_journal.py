@@ -17,7 +17,7 @@ PLAN = dpvi.plan(epsilon=0.3, delta=1e-6)
 WRITER = """
 import sys
 from pathlib import Path
-from dpvi.core.plan import Plan
+from dpvi.declared.plan import Plan
 from dpvi.ledger import Ledger, LedgerError
 ledger, plan = Ledger(sys.argv[1]), Plan.load(sys.argv[2])
 for _ in range(8):

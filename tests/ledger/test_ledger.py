@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dpvi
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.ledger import Ledger, LedgerError, fingerprint
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.together import own_releases

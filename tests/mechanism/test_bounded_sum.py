@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.units import exact_norm_squared, limit_squared, same_bits, unit, values
 
-from dpvi.core.clip import clip_factor
 from dpvi.mechanism.bounded_sum import Clipped, bounded_sum
+from dpvi.release.clip import clip_factor
 
 SLOTS, SIZE = 64, 7
 

@@ -18,8 +18,7 @@ from support.small_models import location_model, private_plan
 from support.statistics import assert_frequencies
 from support.units import FORMED_BITS, GHOST_BITS, exact_norm_squared, grid, limit_squared, same_bits, unit
 
-from dpvi.core.clipping import PerLayer
-from dpvi.data.sampling import poisson_sampler
+from dpvi.declared.clipping import PerLayer
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned
 from dpvi.mechanism.bounded_sum import bounded_sum
@@ -35,7 +34,8 @@ from dpvi.mechanism.gaussian import (
 )
 from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.rng import root_key, step_normals, streams
-from dpvi.train.step import Algorithm, noise_of
+from dpvi.records.sampling import poisson_sampler
+from dpvi.run.program.step import Algorithm, noise_of
 
 SLOTS, SIZE = 128, 5
 

@@ -12,8 +12,8 @@ import pytest
 import scipy.stats
 from support.statistics import assert_frequencies
 
-from dpvi.core.columns import Constant, Levels, Numeric, OneHot
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.columns import Constant, Levels, Numeric, OneHot
+from dpvi.declared.plan import GaussianRelease
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, root_key, streams
 

@@ -14,12 +14,12 @@ import pytest
 from numpyro.infer.autoguide import AutoNormal
 
 import dpvi
-from dpvi.core.compiling import compiled_apart
-from dpvi.core.plan import GaussianRelease, Plan
-from dpvi.data.records import structure_of
+from dpvi.backend.compiling import compiled_apart
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.mechanism import gaussian
 from dpvi.models.numpyro import NumPyroModel
-from dpvi.train import program_check, step
+from dpvi.records.arrays import structure_of
+from dpvi.run.program import program_check, step
 
 NUM_RECORDS = 203
 RNG = np.random.default_rng(1)
@@ -185,7 +185,7 @@ def test_simulated_records_add_something_whatever_the_response(name, tried, monk
 
 def test_arrays_that_are_bound_to_a_device_are_tried_in_every_form_that_runs(tried, monkeypatch):
     bound = jax.device_put((X.astype(np.float32), Y.astype(np.int32)), jax.devices()[0])
-    monkeypatch.setattr("dpvi.train.chunk._MAX_CHUNK", 4)
+    monkeypatch.setattr("dpvi.run.program.chunk._MAX_CHUNK", 4)
     dpvi.fit(regression, bound, plan(num_steps=12), seed=1, progress=False)
     assert len(tried) == 2  # what a chunk gives back is bound, too
 

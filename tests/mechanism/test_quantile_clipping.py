@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.units import count as counted
 
-from dpvi.core.clipping import QuantileClipping
+from dpvi.declared.clipping import QuantileClipping
 from dpvi.mechanism.bounded_sum import bounded_sum
 from dpvi.mechanism.gaussian import COUNT_BITS
 from dpvi.mechanism.quantile_clipping import next_clip_norm, unclipped

@@ -22,7 +22,7 @@ from support.numpyro_models import EXAMPLES, logistic
 from support.small_models import private_plan
 
 import dpvi
-from dpvi.core.guarantee import Captured
+from dpvi.declared.guarantee import Captured
 from dpvi.models.captured import captured, listed
 from dpvi.models.reachable import reachable
 
@@ -205,7 +205,7 @@ def test_the_attack_that_is_refused_works_where_nothing_refuses_it(monkeypatch):
     """A step of plain gradient ascent is the prior's pull towards the mean plus what was released, so one subtraction
     of published numbers gives the mean of the records, at any ε."""
     for name in ("captured", "with_constants"):
-        monkeypatch.setattr(f"dpvi.preparation.{name}", lambda *_, **__: [])
+        monkeypatch.setattr(f"dpvi.run.preparation.{name}", lambda *_, **__: [])
     monkeypatch.setattr("dpvi.models.check.captured", lambda *_: [])
     rate, plan = 2.0**-10, private_plan(2, sampling_rate=0.5, noise_multiplier=100.0)
     trace = dpvi.fit(prior_at_the_mean, x, plan, optimizer=optax.sgd(rate), seed=1, progress=False).trace

@@ -15,9 +15,9 @@ from numpyro.infer.autoguide import AutoNormal
 from support.small_models import location_model, private_plan
 
 import dpvi
-from dpvi.core.validation import IntervalWarning
-from dpvi.models.guides import GuidedModel
+from dpvi.declared.validation import IntervalWarning
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro.guides import GuidedModel
 from dpvi.models.scaled import warn_of_scales
 
 NUMBER = 400

@@ -11,9 +11,9 @@ import pytest
 from numpyro.distributions import biject_to, constraints
 from support import numpyro_models as examples
 
-from dpvi.data.records import structure_of
 from dpvi.models import sites as module
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.records.arrays import structure_of
 
 SUPPORTS = [
     (constraints.real, (2,)),

@@ -13,12 +13,12 @@ import scipy.special
 import scipy.stats
 from support.statistics import assert_close, assert_frequencies, assert_rates
 
-from dpvi.core import columns
-from dpvi.data.records import structure_of
-from dpvi.data.schema import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema, SchemaError
+from dpvi.declared import columns
 from dpvi.models.check import check
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.table import TableModel, ordinal_logits
+from dpvi.records.arrays import structure_of
+from dpvi.table import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema, SchemaError
 
 MIXED = Schema(
     {

@@ -10,8 +10,8 @@ import numpyro.distributions as dist
 import pytest
 
 import dpvi
-from dpvi.data.sources import base, open_npy
 from dpvi.models.validate import validate
+from dpvi.records.sources import base, open_npy
 
 
 def model(x, y):

@@ -10,7 +10,7 @@ import pytest
 from support.small_models import trace_of
 
 import dpvi
-from dpvi.core.guarantee import Captured, Circumstances
+from dpvi.declared.guarantee import Captured, Circumstances
 from dpvi.posterior import Result, storage
 
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")

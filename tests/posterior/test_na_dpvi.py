@@ -14,7 +14,6 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 from support.small_models import block_sums, trace_of
 from support.statistics import assert_close, assert_rates
 
-from dpvi.core.trace import Trace
 from dpvi.posterior.na_dpvi import (
     gradient_model,
     laplace_approximation,
@@ -26,6 +25,7 @@ from dpvi.posterior.na_dpvi import (
 from dpvi.posterior.na_dpvi.exact import exact_draws
 from dpvi.posterior.na_dpvi.laplace import derivatives
 from dpvi.posterior.na_dpvi.model import conditional, log_prior
+from dpvi.release.trace import Trace
 
 KAPPA = 0.1
 BLOCK = 10

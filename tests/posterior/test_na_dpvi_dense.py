@@ -12,8 +12,7 @@ from numpyro.infer import MCMC, NUTS
 from support.small_models import private_plan, trace_of
 from support.statistics import assert_close, assert_rates
 
-from dpvi.core.trace import CurvatureSums
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.families import MeanField
 from dpvi.posterior.na_dpvi import (
     DenseModel,
@@ -28,6 +27,7 @@ from dpvi.posterior.na_dpvi import (
 from dpvi.posterior.na_dpvi.dense import coordinates, log_mean_gradient, squares
 from dpvi.posterior.na_dpvi.elliptical_slice import _warn_about_mixing, elliptical_slice
 from dpvi.posterior.na_dpvi.model import TraceStatistics
+from dpvi.release.trace import CurvatureSums
 
 KAPPA = 0.1
 BLOCK = 10

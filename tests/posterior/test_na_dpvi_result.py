@@ -16,13 +16,13 @@ from support.small_models import block_sums, exact_plan, private_plan, trace_of
 from support.statistics import assert_close
 
 import dpvi
-from dpvi.core.guarantee import Circumstances
+from dpvi.declared.guarantee import Circumstances
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.models.sites import layout
 from dpvi.posterior import Result
 from dpvi.posterior.na_dpvi import FamilyMixture, MeanFieldMixture, dense_model_of_run, model_of_run, quadrature
 from dpvi.posterior.na_dpvi.mixture import mixture_of
-from dpvi.train.optimizers import na_dpvi_sgd
+from dpvi.run.optimizers import na_dpvi_sgd
 
 D = 2
 SITES = layout([("w", (D,), (D,), constraints.real_vector)])

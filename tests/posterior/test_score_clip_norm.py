@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.score_models import BERNOULLI, EXPONENTIAL, score_plan
 
-from dpvi.core.schedule import Schedule
+from dpvi.declared.schedule import Schedule
 from dpvi.posterior.score import Blocks, ScoreModel, choose_clip_norm, gauss_newton
 
 CLIP_NORMS = np.geomspace(0.25, 16.0, 7)

@@ -17,8 +17,8 @@ from support.small_models import histogram_plan
 from support.statistics import assert_close
 
 import dpvi
-from dpvi.core.plan import GaussianRelease, Plan
-from dpvi.core.validation import FallbackWarning
+from dpvi.declared.plan import GaussianRelease, Plan
+from dpvi.declared.validation import FallbackWarning
 from dpvi.posterior.result import METHODS
 from dpvi.posterior.score import Blocks, NotConvergedError, ScoreModel, blocks_of, gauss_newton
 from dpvi.posterior.score.check import BlockCheck
@@ -289,7 +289,7 @@ def test_what_nobody_would_read_is_refused_before_it_is_paid_for(case, monkeypat
     def must_not_count(*_, **__):
         raise AssertionError("histograms were released")
 
-    monkeypatch.setattr("dpvi.fitting.histograms_of", must_not_count)
+    monkeypatch.setattr("dpvi.run.fitting.histograms_of", must_not_count)
     call = {"model": logistic, "data": table(0), "plan": regression_plan(), **options}
     with pytest.raises(ValueError, match=sentence):
         dpvi.fit(**call, seed=3, progress=False)

@@ -7,11 +7,11 @@ import pytest
 from support.score_models import BERNOULLI, score_plan, sigmoid
 
 import dpvi
-from dpvi.core.driver import Released
-from dpvi.core.schedule import Schedule
+from dpvi.declared.schedule import Schedule
 from dpvi.posterior.result import Result
 from dpvi.posterior.score import ScoreDriver, ScoreModel, blocks_of, gauss_newton
 from dpvi.posterior.score.blocks import simulation_seed
+from dpvi.release.driver import Released
 
 TRUTH = -0.3
 RECORDS = (np.random.default_rng(8).uniform(size=5000) < sigmoid(TRUTH)).astype(np.int64)

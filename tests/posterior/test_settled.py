@@ -13,14 +13,14 @@ from scipy.special import expit
 from support.small_models import block_sums, private_plan, trace_of
 
 import dpvi
-from dpvi.core.guarantee import Circumstances
-from dpvi.core.trace import Trace
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.guarantee import Circumstances
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.families import FullRank, MeanField
 from dpvi.models.sites import layout
 from dpvi.posterior.result import Result
 from dpvi.posterior.settled import Settling, settling, units
 from dpvi.posterior.tail import converged_tail
+from dpvi.release.trace import Trace
 
 RATE, RUNS, DIMENSION, RECORDS = 0.05, 20, 2, 1000
 

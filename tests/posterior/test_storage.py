@@ -16,13 +16,13 @@ from numpyro.distributions import constraints
 from support import guide_models, numpyro_models
 from support.small_models import exact_plan, location_model, private_plan, trace_of
 
-from dpvi.core.guarantee import Captured, Circumstances, Together
-from dpvi.core.trace import CurvatureSums, Segments
+from dpvi.declared.guarantee import Captured, Circumstances, Together
 from dpvi.families import FullRank, LowRank, MeanField
-from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro.guides import GuidedModel
 from dpvi.models.sites import layout
 from dpvi.posterior import Result, storage
+from dpvi.release.trace import CurvatureSums, Segments
 
 FLOAT = jax.ShapeDtypeStruct((), jnp.dtype("float32"))
 FACTS = Circumstances(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import saddle_point
 from support.saddle_point import Step
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy import accounting, privacy_loss
 from dpvi.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_signal, limit_noise_multiplier
 

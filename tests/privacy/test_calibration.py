@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy import accounting, noise_multiplier
 from dpvi.privacy.calibration import RELATIVE_TOLERANCE, release_noise_multiplier, smallest_safe
 from dpvi.privacy.gaussian import gaussian_epsilon

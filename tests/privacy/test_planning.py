@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpvi.core.clipping import PerLayer, QuantileClipping
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.clipping import PerLayer, QuantileClipping
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.privacy import Guarantee, PrivacyWarning, plan, plan_nonprivate, verify
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.planning import warn_about_delta
@@ -174,7 +174,7 @@ def test_a_stored_plan_runs_with_the_accountant_blocked(tmp_path):
     made.save(tmp_path / "plan.json")
     script = (
         "import sys; sys.modules['dp_accounting'] = None\n"
-        "from dpvi.core.plan import Plan\n"
+        "from dpvi.declared.plan import Plan\n"
         f"plan = Plan.load({str(tmp_path / 'plan.json')!r})\n"
         "print(plan.guarantee); print(repr(plan.noise_scale))\n"
         "assert 'jax' not in sys.modules and 'scipy' not in sys.modules"

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import binom, norm
 
 import dpvi
-from dpvi.core.columns import Levels
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.columns import Levels
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.privacy import accounting, joint_guarantee, plan, plan_together, verify
 from dpvi.privacy.trade_off import trade_off
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpvi.core.columns import Levels
+from dpvi.declared.columns import Levels
 from dpvi.privacy import joint_guarantee, plan, plan_nonprivate, plan_together, verify
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.together import own_releases

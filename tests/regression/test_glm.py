@@ -17,10 +17,10 @@ import pytest
 
 import dpvi
 import dpvi.regression
-from dpvi.data.schema import Boolean, Categorical, Count, Numeric, Schema
 from dpvi.models.formula import FormulaError
 from dpvi.posterior import storage
 from dpvi.regression.draws import drawn, in_own_units
+from dpvi.table import Boolean, Categorical, Count, Numeric, Schema
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "regression-in-one-line.md"
 TRUE = {"Intercept": 0.3, "age": -0.03, "C(charge)[T.drug]": 0.8, "C(charge)[T.other]": 0.0, "priors": 0.25}

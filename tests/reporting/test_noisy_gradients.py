@@ -17,7 +17,7 @@ from dpvi.families import FullRank, MeanField
 from dpvi.posterior import Result
 from dpvi.posterior.na_dpvi import gradient_model, model_of_run, quadrature, trace_statistics
 from dpvi.reporting import gradient_line, plot_noisy_gradients, step_gradients
-from dpvi.train.optimizers import na_dpvi_sgd
+from dpvi.run.optimizers import na_dpvi_sgd
 
 pytest.importorskip("matplotlib")
 

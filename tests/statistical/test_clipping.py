@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import dpvi
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.models.functions import from_functions
 
 SIGMA, RATE, BATCH = 1.3, 1e-3, 10.0

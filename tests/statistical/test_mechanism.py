@@ -9,7 +9,7 @@ from scipy import stats
 
 import dpvi
 from dpvi import privacy
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.models.functions import from_functions
 
 LINEAR = from_functions(lambda z: -0.5 * jnp.sum(z**2), lambda z, record: record @ z, 20)
@@ -55,7 +55,7 @@ def inclusion_checks(included: np.ndarray, rate: float) -> dict[str, bool]:
 def test_every_record_enters_independently_at_the_planned_rate(slots, monkeypatch):
     """Scores are one-hot, so the noiseless sum of a step *is* the list of records it sampled."""
     if slots is not None:
-        monkeypatch.setattr("dpvi.preparation._MAX_PASS_ELEMENTS", slots * 20)
+        monkeypatch.setattr("dpvi.run.preparation._MAX_PASS_ELEMENTS", slots * 20)
     rate, steps = 0.3, 6000
     plan = dpvi.plan_nonprivate(sampling_rate=rate, num_steps=steps)
     trace = dpvi.fit(LINEAR, np.eye(20), plan, seed=4, progress=False).trace

@@ -14,7 +14,7 @@ import pytest
 from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 import dpvi
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.models.functions import from_functions
 
 NUM_RECORDS, KAPPA, CLIP, NUM_STEPS, RATE, LANES = 60, 0.5, 1e3, 4000, 5e-4, 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpvi.data.sampling import AliasTable
+from dpvi.records.sampling import AliasTable
 
 
 def columns_of(table: AliasTable) -> tuple[np.ndarray, np.ndarray]:

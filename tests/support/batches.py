@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.data.sampling import PoissonSampler, is_complete, last_drawn, positions
 from dpvi.mechanism.rng import root_key, step_words, streams
+from dpvi.records.sampling import PoissonSampler, is_complete, last_drawn, positions
 
 STREAM_SEED = 11
 

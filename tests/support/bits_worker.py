@@ -15,7 +15,7 @@ import numpyro.distributions as dist
 from support.labels import believe_plans
 
 import dpvi
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 
 WAYS = {
     "one device": {},

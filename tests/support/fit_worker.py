@@ -66,7 +66,7 @@ class Unreadable:
         self.check_unchanged, self.extents, self._take = source.check_unchanged, source.extents, source.take
 
     def take(self, rows: Any) -> Any:
-        from dpvi.data.sources import SourceError
+        from dpvi.records.sources import SourceError
 
         self._left -= 1
         if self._left < 0 and last_process():
@@ -80,7 +80,7 @@ def records_of(options: dict[str, Any], case: dict[str, Any], path: str) -> Any:
     import numpy as np
     from support.small_models import many_records
 
-    from dpvi.data.sources.mapped import MappedSource
+    from dpvi.records.sources.mapped import MappedSource
 
     here, records = jax.process_index(), many_records(options.get("num_records", 403))
     rows = slice(*case.get("rows", options["rows"]))
@@ -100,8 +100,8 @@ def model_and_plan(case: dict[str, Any]) -> tuple[Any, Any]:
     from support.numpyro_models import linear
     from support.small_models import histogram_plan, location_model, private_plan
 
-    from dpvi.core.columns import Numeric
-    from dpvi.core.schedule import Schedule
+    from dpvi.declared.columns import Numeric
+    from dpvi.declared.schedule import Schedule
 
     if case.get("counted"):
         measures = Schedule(move_share=0.0, num_blocks=2)
@@ -128,7 +128,7 @@ def fit_one(options: dict[str, Any], case: dict[str, Any], path: str) -> dict[st
     import jax
 
     import dpvi
-    from dpvi import preparation
+    from dpvi.run import preparation
 
     preparation._MAX_PASS_ELEMENTS = case.get("pass_elements", 2**25)
     settings = {"seed": case["seed"], "devices": None if "process" in options else jax.devices()}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 # the modules that look up what a plan keeps
-CHECKING = ("dpvi.posterior.result", "dpvi.posterior.storage", "dpvi.preparation")
+CHECKING = ("dpvi.posterior.result", "dpvi.posterior.storage", "dpvi.run.preparation")
 
 
 def believe_plans(assign: Callable[[Any, str, Any], None] = setattr) -> None:

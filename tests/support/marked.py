@@ -6,7 +6,7 @@ import numpy as np
 from support.leaks import secrets_of
 from support.small_models import private_plan
 
-from dpvi.data.sampling import poisson_sampler
+from dpvi.records.sampling import poisson_sampler
 
 MARKER, COUNT, LABEL = 8675309.25, 1237, "Zyxwvut-Marker"
 RATE = 0.5

@@ -11,11 +11,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from dpvi.core.columns import Column, Numeric, counted
-from dpvi.core.measuring import Measuring
-from dpvi.core.plan import GaussianRelease, Plan
-from dpvi.core.requests import NORM_EDGES, CovariateMoments, Curvature, ScoreNorms, Scores
+from dpvi.declared.columns import Column, Numeric, counted
+from dpvi.declared.measuring import Measuring
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.release.requests import NORM_EDGES, CovariateMoments, Curvature, ScoreNorms, Scores
 
 DIMENSION = 3
 COLUMNS: tuple[Column, ...] = (Numeric(-3, 3, 8),) * DIMENSION

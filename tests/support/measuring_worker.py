@@ -21,8 +21,8 @@ def run(port: str, process: str, cache: str, output: str, fault: str = "") -> No
     from support.measuring import METRIC, QUERY, asking, measuring_plan, regression, regression_data
 
     import dpvi
-    from dpvi import fitting
-    from dpvi.core.requests import Scores
+    from dpvi.release.requests import Scores
+    from dpvi.run import fitting
 
     def rounding_differently(scores, histograms):
         """The same questions, but for the last digits of what this process would ask."""

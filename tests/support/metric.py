@@ -13,10 +13,10 @@ import numpyro
 import numpyro.distributions as dist
 from support.measuring import measuring_plan
 
-from dpvi.core.measuring import Measuring
-from dpvi.core.plan import Plan
-from dpvi.core.requests import NORM_EDGES, Answered, CovariateMoments, Curvature, Request, Scores
+from dpvi.declared.measuring import Measuring
+from dpvi.declared.plan import Plan
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.release.requests import NORM_EDGES, Answered, CovariateMoments, Curvature, Request, Scores
 
 
 class Records(NamedTuple):

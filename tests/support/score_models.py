@@ -11,7 +11,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.score import Blocks, ScoreModel, gauss_newton
 

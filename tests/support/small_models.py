@@ -8,10 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.columns import Column, counted
-from dpvi.core.plan import GaussianRelease, Plan
-from dpvi.core.trace import BlockSums, Trace
+from dpvi.declared.columns import Column, counted
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.models.functions import FunctionModel, from_functions
+from dpvi.release.trace import BlockSums, Trace
 
 DIMENSION = 2
 RECORDS = np.random.default_rng(3).normal([0.5, -1.0], 1.0, (9, DIMENSION))

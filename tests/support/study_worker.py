@@ -17,7 +17,7 @@ def main(folder: str, cache: str) -> None:
     from support.labels import believe_plans
     from support.small_models import study
 
-    from dpvi.study_folder import StudyFolder
+    from dpvi.run.study_folder import StudyFolder
 
     believe_plans()
     keep = StudyFolder.keep

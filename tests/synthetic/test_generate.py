@@ -15,12 +15,12 @@ from support.small_models import exact_plan, private_plan
 from support.statistics import assert_close, assert_rates
 
 import dpvi
-from dpvi.data.records import structure_of
-from dpvi.data.schema import Boolean, Categorical, Numeric, Schema, SchemaError
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.table import TableModel
 from dpvi.posterior import Gaussian, Posterior, Result
+from dpvi.records.arrays import structure_of
 from dpvi.synthetic import pool, synthesize
+from dpvi.table import Boolean, Categorical, Numeric, Schema, SchemaError
 
 COIN = Schema({"ill": Boolean()})
 TABLE = Schema({"job": Categorical(("a", "b")), "ill": Boolean(missing=True), "age": Numeric(0, 9, integer=True)})

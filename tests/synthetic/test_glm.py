@@ -9,12 +9,12 @@ import pytest
 from support.small_models import private_plan
 from support.statistics import assert_close
 
-from dpvi.data.records import structure_of
-from dpvi.data.schema import Boolean, Categorical, Count, Design, Numeric, Schema, SchemaError
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.models.table import TableModel
 from dpvi.posterior import Gaussian, Posterior
+from dpvi.records.arrays import structure_of
 from dpvi.synthetic import fit_glm, pool_glm, synthesize
+from dpvi.table import Boolean, Categorical, Count, Design, Numeric, Schema, SchemaError
 
 SCHEMA = Schema({"job": Categorical(("a", "b", "c")), "sex": Boolean(), "n": Count(1000)})
 PARAMETERS = {

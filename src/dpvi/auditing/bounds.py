@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betaincinv
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy.trade_off import TradeOff, gaussian_signal_of, scaled, trade_off
 
 HELD_OUT = 0.25  # of the trials, to choose statistic and threshold

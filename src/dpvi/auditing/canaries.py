@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
-from dpvi.core.plan import HISTOGRAMS, Plan
+from dpvi.declared.columns import Column, Constant, Levels, Numeric, OneHot
+from dpvi.declared.plan import HISTOGRAMS, Plan
 from dpvi.privacy.privacy_loss import loss_at
 
 BACKGROUNDS = ("orthogonal", "opposed")

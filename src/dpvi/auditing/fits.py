@@ -11,10 +11,10 @@ import numpy as np
 from dpvi.auditing.canaries import RELEASE_SIZE, derived_seed, neighbours, step_scores
 from dpvi.auditing.mechanism import linear_model
 from dpvi.auditing.step import Trials
-from dpvi.core.plan import Plan
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.privacy.planning import plan as make_plan
-from dpvi.studies import fit_many
+from dpvi.run.many import fit_many
 
 NUM_BACKGROUND = 50
 DEFAULT_TRIALS = 10_000

@@ -20,13 +20,13 @@ from dpvi.auditing.bounds import Scores
 from dpvi.auditing.canaries import derived_seed
 from dpvi.auditing.mechanism import NoisyCounts, noisy_counts
 from dpvi.auditing.step import NUM_BACKGROUND, Trials, with_histograms
-from dpvi.core import requests
-from dpvi.core.plan import GaussianRelease, Plan
-from dpvi.core.requests import KINDS, Answered, CovariateMoments, Request
-from dpvi.measuring import Answers, Contributions, measure
-from dpvi.measuring.run import Strategy
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.mechanism.rng import root_key
 from dpvi.models.numpyro import NumPyroModel
+from dpvi.release import requests
+from dpvi.release.requests import KINDS, Answered, CovariateMoments, Request
+from dpvi.run.measuring import Answers, Contributions, measure
+from dpvi.run.measuring.run import Strategy
 
 DEFAULT_TRIALS = 3_000
 NUM_ANSWERS = len(KINDS)

@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.data.records import filled_up
-from dpvi.data.sampling import poisson_sampler, whole_tiles
-from dpvi.data.sharding import Records
+from dpvi.declared.plan import HISTOGRAMS, Plan
 from dpvi.families import MeanField
 from dpvi.gradients import Aligned
 from dpvi.mechanism.histogram import noisy_histograms
 from dpvi.mechanism.rng import histogram_stream, root_key, streams
 from dpvi.models.functions import FunctionModel, from_functions
-from dpvi.train.draws import compiled_draws
-from dpvi.train.step import Algorithm, noise_of, private_step, sizes_of
+from dpvi.records.arrays import filled_up
+from dpvi.records.sampling import poisson_sampler, whole_tiles
+from dpvi.records.sharding import Records
+from dpvi.run.program.draws import compiled_draws
+from dpvi.run.program.step import Algorithm, noise_of, private_step, sizes_of
 
 
 class NoisySums(Protocol):
@@ -46,7 +46,7 @@ def linear_model(dimension: int) -> FunctionModel:
 def noisy_sums(plan: Plan, releases: np.ndarray, seed: int | None, num_trials: int, num_steps: int) -> np.ndarray:
     """What a step releases of records with these ``releases``, again and again: (num_trials, num_steps, r).
 
-    All of a step runs as in a fit (:func:`dpvi.train.step.private_step`): Poisson sampling, clipping, summing, noise.
+    All of a step runs as in a fit (:func:`dpvi.run.program.step.private_step`): Poisson sampling, clipping, summing, noise.
     The randomness of a step is a function of (key, stream, number of the step), so steps with different numbers are
     independent, and every trial has numbers of its own under a key from the operating system, or from ``seed``.
     """

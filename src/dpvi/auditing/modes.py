@@ -21,8 +21,8 @@ from dpvi.auditing.measuring import run_measuring
 from dpvi.auditing.one_run import DEFAULT_CANARIES, Guesses, one_run_noise_share, run_once
 from dpvi.auditing.report import Audit
 from dpvi.auditing.step import Trials, default_trials, run_steps
-from dpvi.core import validation
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared import validation
+from dpvi.declared.plan import GaussianRelease, Plan
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.gaussian import gaussian_signal
 from dpvi.privacy.planning import checked_guarantee

@@ -14,11 +14,11 @@ from dpvi.auditing.bounds import smallest_refuted
 from dpvi.auditing.canaries import derived_seed, step_scores
 from dpvi.auditing.fits import steps_alone
 from dpvi.auditing.one_run_bound import is_refuted
-from dpvi.core.plan import Plan
-from dpvi.core.validation import PrivacyWarning
-from dpvi.fitting import fit
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.models.functions import from_functions
 from dpvi.privacy.trade_off import scaled, trade_off
+from dpvi.run.fitting import fit
 
 DEFAULT_CANARIES = 5_000
 _GUESSED = 0.1  # share of canaries that are guessed; the others' scores say too little

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpvi.auditing.bounds import Points
-from dpvi.core.plan import GaussianRelease, Plan
+from dpvi.declared.plan import GaussianRelease, Plan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ import numpy as np
 from dpvi.auditing.bounds import Scores
 from dpvi.auditing.canaries import RELEASE_SIZE, count_score, covariate_rows, derived_seed, neighbours, step_scores
 from dpvi.auditing.mechanism import NoisyCounts, NoisySums, noisy_counts, noisy_sums
-from dpvi.core.plan import HISTOGRAMS, GaussianRelease, Plan
+from dpvi.declared.plan import HISTOGRAMS, GaussianRelease, Plan
 from dpvi.privacy.gaussian import limit_signal
 
 NUM_BACKGROUND = 8

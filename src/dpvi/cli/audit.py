@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
 
 _SETTINGS = ("epsilon", "delta", "sampling_rate", "num_steps", "clip_norm")
 _BROKEN = 1
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
     from dpvi.privacy.planning import plan
 
     if options.plan is not None:

@@ -78,7 +78,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_declare(options: argparse.Namespace) -> int:
     """Declare stored plans, once each keeps what it claims."""
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
     from dpvi.ledger import Ledger
     from dpvi.privacy.planning import verify
 

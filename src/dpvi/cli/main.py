@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from dpvi.cli import audit, demo, ledger, plan, schema, verify
-from dpvi.core.validation import CompilerError
+from dpvi.declared.validation import CompilerError
 
 COMMANDS = (plan, ledger, audit, schema, verify, demo)
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpvi.core.clipping import PerLayer, QuantileClipping
-    from dpvi.core.plan import Plan
+    from dpvi.declared.clipping import PerLayer, QuantileClipping
+    from dpvi.declared.plan import Plan
 
 _REQUIRED = ("delta", "sampling_rate", "num_steps", "clip_norm")
 
@@ -50,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make or check a plan and print it."""
-    from dpvi.core.plan import Plan
+    from dpvi.declared.plan import Plan
     from dpvi.privacy.planning import verify
 
     if options.verify:
@@ -97,7 +97,7 @@ def _make(options: argparse.Namespace) -> Plan:
 
 def _asked_clipping(options: argparse.Namespace) -> PerLayer | QuantileClipping | None:
     """Layers or a quantile, where one of them was asked for."""
-    from dpvi.core.clipping import PerLayer, QuantileClipping
+    from dpvi.declared.clipping import PerLayer, QuantileClipping
 
     if options.layer and options.target_quantile is not None:
         raise ValueError("Give --layer or --target-quantile: layers have fixed clip norms.")
@@ -131,7 +131,7 @@ def _settings(plan: Plan) -> list[str]:
 
 def _clipping(plan: Plan) -> list[str]:
     """How gradients are clipped, and the noise that goes with it, where not by one norm."""
-    from dpvi.core.clipping import PerLayer
+    from dpvi.declared.clipping import PerLayer
 
     sigma, clipping = plan.noise_multiplier, plan.clipping
     assert clipping is not None

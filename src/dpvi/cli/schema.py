@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_draft(options: argparse.Namespace) -> int:
     """Print or write a draft."""
-    from dpvi.data.schema import draft_schema
+    from dpvi.table import draft_schema
 
     text = draft_schema(options.table, missing_markers=("", *options.missing))
     if not options.output:
@@ -58,7 +58,7 @@ def run_draft(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Encode a table and refuse every value outside the schema."""
-    from dpvi.data.schema import Schema
+    from dpvi.table import Schema
 
     Schema.load(options.schema).encode(options.table, outside="raise")
     print("SENSITIVE (not private, do not share): every value lies within the schema.", file=sys.stderr)

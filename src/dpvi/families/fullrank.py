@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core import validation
+from dpvi.declared import validation
 from dpvi.families.scales import apply_scale, check_scale, invert_scale
 
 

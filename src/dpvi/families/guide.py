@@ -12,7 +12,7 @@ import jax
 
 
 class GuideProgram(Protocol):
-    """A guide and its model as functions of flat vectors; see :class:`dpvi.models.guides.GuidedModel`."""
+    """A guide and its model as functions of flat vectors; see :class:`dpvi.models.numpyro.guides.GuidedModel`."""
 
     @property
     def num_parameters(self) -> int: ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from dpvi.core import validation
+from dpvi.declared import validation
 from dpvi.families.scales import apply_scale, check_scale, invert_scale
 
 

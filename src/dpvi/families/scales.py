@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from dpvi.core.validation import positive
+from dpvi.declared.validation import positive
 
 SCALES = ("softplus", "exp")
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from dpvi.core import validation
+from dpvi.declared import validation
 from dpvi.families.base import Family
 from dpvi.models.base import Model, Record
 

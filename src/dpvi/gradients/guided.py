@@ -18,7 +18,7 @@ from dpvi.families.base import Family
 from dpvi.families.guide import GuideFamily
 from dpvi.gradients.base import keep_draws
 from dpvi.models.base import Record
-from dpvi.models.guides import GuidedModel
+from dpvi.models.numpyro.guides import GuidedModel
 
 
 @dataclass(frozen=True)

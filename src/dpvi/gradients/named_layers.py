@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpvi.core.clipping import Clipping, PerLayer
+from dpvi.declared.clipping import Clipping, PerLayer
 from dpvi.families.base import Family
 from dpvi.gradients.base import Estimator, NamedRelease
 from dpvi.mechanism.layers import Layers

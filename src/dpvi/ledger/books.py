@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dpvi.core.assumptions import unit_of
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
+from dpvi.declared.assumptions import unit_of
+from dpvi.declared.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
 from dpvi.ledger.gaussian_filter import Charge, Limit, limit_of
 from dpvi.ledger.journal import LedgerError
 

@@ -68,7 +68,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import log_ndtr
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy.accounting import deltas_by_direction, plan_epsilon
 from dpvi.privacy.gaussian import gaussian_signal, limit_signal
 

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpvi.core import validation
-from dpvi.core.assumptions import RECORD, rows_sentences
-from dpvi.core.guarantee import Guarantee, kind_of_seed
-from dpvi.core.plan import Plan
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared import validation
+from dpvi.declared.assumptions import RECORD, rows_sentences
+from dpvi.declared.guarantee import Guarantee, kind_of_seed
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.ledger import journal
 from dpvi.ledger.books import (
     FORMAT,

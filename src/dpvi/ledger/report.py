@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpvi.core.guarantee import Guarantee
+from dpvi.declared.guarantee import Guarantee
 from dpvi.ledger.books import RELEASED, RESERVED, SPENT, Books, Entry
 from dpvi.ledger.gaussian_filter import MOST_SAMPLED, Charge
 from dpvi.privacy.gaussian import gaussian_epsilon

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.clip import clip_ratio
 from dpvi.mechanism.exchange import everyones
 from dpvi.mechanism.gaussian import COUNT_BITS, FORMED_BITS, exact_sum, is_unbounded, per_unit, plain_sum
 from dpvi.mechanism.layers import Layers
 from dpvi.mechanism.quantile_clipping import unclipped
+from dpvi.release.clip import clip_ratio
 
 
 class Clipped(NamedTuple):

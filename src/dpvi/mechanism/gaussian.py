@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.compiling import plain_fusions
+from dpvi.backend.compiling import plain_fusions
 
 FORMED_BITS = 30  # g₁ = 2⁻³⁰ C₂, with C₂ the power of two above C, for vectors that are formed
 COUNT_BITS = 30  # of a count of records, each of which adds at most ½

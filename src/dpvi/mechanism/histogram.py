@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.columns import Column, Constant, Levels, Numeric, OneHot
-from dpvi.core.compiling import plain_fusions
-from dpvi.core.plan import GaussianRelease
+from dpvi.backend.compiling import plain_fusions
+from dpvi.declared.columns import Column, Constant, Levels, Numeric, OneHot
+from dpvi.declared.plan import GaussianRelease
 from dpvi.mechanism.gaussian import noisy_counts
 from dpvi.mechanism.normals import normals_from_words
 from dpvi.mechanism.rng import step_words

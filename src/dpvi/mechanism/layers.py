@@ -1,7 +1,7 @@
 """Layers of a release: which coordinates are clipped together, and to what norm.
 
 A release is cut into runs of coordinates, one after the other, and every run belongs to a layer. How layers are named
-and accounted is in :mod:`dpvi.core.clipping`.
+and accounted is in :mod:`dpvi.declared.clipping`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpvi.core import validation
+from dpvi.declared import validation
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Adaptive quantile clipping: what a record adds to the count of unclipped records, and how the clip norm follows it.
 
-Settings and accounting are in :mod:`dpvi.core.clipping`. A record adds ½ where its norm is well below the clip norm, −½
+Settings and accounting are in :mod:`dpvi.declared.clipping`. A record adds ½ where its norm is well below the clip norm, −½
 where it is well above, and something between within a tenth of it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from dpvi.core.clipping import QuantileClipping
+from dpvi.declared.clipping import QuantileClipping
 
 UNCLIPPED_BOUND = 0.5  # what a record adds to the count, at most
 _RAMP = 0.2  # from nine tenths of the clip norm to eleven
@@ -17,7 +17,7 @@ _LOWEST, _HIGHEST = 1e-20, 1e20  # the clip norms a plan may have
 
 
 def unclipped(ratio: jax.Array) -> jax.Array:
-    """What records add to the centred count, between −½ and ½, from C/‖release‖ (:func:`dpvi.core.clip.clip_ratio`).
+    """What records add to the centred count, between −½ and ½, from C/‖release‖ (:func:`dpvi.release.clip.clip_ratio`).
 
     Guarantees
     ----------

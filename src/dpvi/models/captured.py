@@ -31,12 +31,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from dpvi.core.guarantee import Captured
-from dpvi.data.sources.base import described
+from dpvi.declared.guarantee import Captured
 from dpvi.models.base import Model, ModelError
-from dpvi.models.guides.model import GuidedModel
+from dpvi.models.numpyro.guides.model import GuidedModel
 from dpvi.models.reachable import is_array, is_source, reachable, shape_of
 from dpvi.models.recipes import recipe_of
+from dpvi.records.sources.base import described
 
 _FEW = 2  # records so few that arrays of as many rows are everywhere
 _SHORT = 8  # entries of a plain list, such as sizes of layers

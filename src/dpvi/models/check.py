@@ -27,22 +27,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.notices import tell
-from dpvi.data.frames import arguments_of
-from dpvi.data.records import structure_of
-from dpvi.data.sources.base import described
 from dpvi.models.base import GenerativeModel, Model, ModelError
 from dpvi.models.captured import captured
 from dpvi.models.constants import bound
 from dpvi.models.dependence import depends
-from dpvi.models.discovery import batched
-from dpvi.models.execution import LOG_DETERMINANT
 from dpvi.models.failures import explained, place
-from dpvi.models.generative import prior_draws
-from dpvi.models.guides import GuidedModel, check_guide
-from dpvi.models.implied import RecordPlate
+from dpvi.models.notices import tell
 from dpvi.models.numpyro import as_model
+from dpvi.models.numpyro.discovery import batched
+from dpvi.models.numpyro.execution import LOG_DETERMINANT
+from dpvi.models.numpyro.guides import GuidedModel, check_guide
+from dpvi.models.numpyro.implied import RecordPlate
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
+from dpvi.population.generative import prior_draws
+from dpvi.records.arrays import structure_of
+from dpvi.records.frames import arguments_of
+from dpvi.records.sources.base import described
 
 _BATCH = 3
 _SAME_PROGRAM = 1e-6  # one program, other neighbours: equal up to a few roundings
@@ -90,7 +90,7 @@ def check(
         The records, in arrays or on disk, or anything with the same shapes and dtypes: values are never read.
     guide
         A NumPyro guide, for :func:`dpvi.fit` with one: then guide and model are checked together, see
-        :func:`~dpvi.models.guides.check_guide`.
+        :func:`~dpvi.models.numpyro.guides.check_guide`.
     static
         ``{argument: constant}`` for model and guide, as for :func:`dpvi.fit`.
     initial_location
@@ -99,7 +99,7 @@ def check(
     Returns
     -------
     model
-        A :class:`~dpvi.models.base.Model`, or a :class:`~dpvi.models.guides.GuidedModel` with a guide.
+        A :class:`~dpvi.models.base.Model`, or a :class:`~dpvi.models.numpyro.guides.GuidedModel` with a guide.
 
     Raises
     ------

@@ -30,9 +30,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.notices import tell
-from dpvi.data.sources.base import described
 from dpvi.models.base import Model
+from dpvi.models.notices import tell
+from dpvi.records.sources.base import described
 
 _SHORTER = 10  # how many times as many rows the records must have as an array that is no record
 _LEAST = 2  # arrays that have as many rows as the records

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from dpvi.core.validation import IntervalWarning
-from dpvi.models import execution
+from dpvi.declared.validation import IntervalWarning
 from dpvi.models.base import Model, ModelError
-from dpvi.models.discovery import batched
-from dpvi.models.guides import GuidedModel
-from dpvi.models.numpyro import NumPyroModel
+from dpvi.models.numpyro import NumPyroModel, execution
+from dpvi.models.numpyro.discovery import batched
+from dpvi.models.numpyro.guides import GuidedModel
 
 
 def warn_of_scales(model: Model | GuidedModel) -> None:

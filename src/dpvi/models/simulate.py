@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.compiling import SharedProgram, plain_fusions
+from dpvi.backend.compiling import SharedProgram, plain_fusions
 from dpvi.models.base import GenerativeModel
 
 _VARIED = ("normal", "uniform", "positive", "proportions")

@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.data.frames import arguments_of
-from dpvi.data.records import as_arrays, fits, structure_of, with_dtypes
-from dpvi.data.sources.base import RowSource, SourceError, blocks, described
-from dpvi.data.sources.mapped import as_source
 from dpvi.models.base import GenerativeModel, Model
 from dpvi.models.constants import bound
 from dpvi.models.numpyro import as_model
+from dpvi.records.arrays import as_arrays, fits, structure_of, with_dtypes
+from dpvi.records.frames import arguments_of
+from dpvi.records.sources.base import RowSource, SourceError, blocks, described
+from dpvi.records.sources.mapped import as_source
 
 _LARGE = 100.0
 _CHUNK = 1024

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dpvi.core.trace import Trace
 from dpvi.families.base import Family
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.last import gaussian_of
 from dpvi.posterior.tail import converged_tail
+from dpvi.release.trace import Trace
 
 
 def averaged(trace: Trace, family: Family, slope_threshold: float = 0.05) -> Gaussian:

@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.guarantee import Guarantee
-from dpvi.core.trace import Trace
-from dpvi.core.validation import IntervalWarning
+from dpvi.declared.guarantee import Guarantee
+from dpvi.declared.validation import IntervalWarning
 from dpvi.families.guide import GuideFamily
-from dpvi.models.deterministic import deterministic_sites
-from dpvi.models.guides import GuidedModel
+from dpvi.models.numpyro.deterministic import deterministic_sites
+from dpvi.models.numpyro.guides import GuidedModel
 from dpvi.posterior.posterior import Posterior, Summary, check_options, given_or_fresh_key, predictive_draws
 from dpvi.posterior.settled import NETWORK, note_if_unsettled
 from dpvi.posterior.tail import converged_tail
+from dpvi.release.trace import Trace
 
 _NUM_DRAWS = 32
 _MAX_JACOBIAN = 2**22  # entries

@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.trace import Trace
 from dpvi.families.base import Family
 from dpvi.families.meanfield import MeanField
 from dpvi.posterior.gaussian import Gaussian
+from dpvi.release.trace import Trace
 
 
 def last_iterate(trace: Trace, family: Family) -> Gaussian:

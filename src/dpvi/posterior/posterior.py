@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core import validation
-from dpvi.core.guarantee import Guarantee
-from dpvi.data.frames import arguments_of, column_names, is_table
-from dpvi.data.records import as_records
+from dpvi.declared import validation
+from dpvi.declared.guarantee import Guarantee
 from dpvi.models.base import GenerativeModel
-from dpvi.models.deterministic import deterministic_sites
+from dpvi.models.numpyro.deterministic import deterministic_sites
 from dpvi.posterior.predictions import drawn_responses
+from dpvi.records.arrays import as_records
+from dpvi.records.frames import arguments_of, column_names, is_table
 
 
 class UnconstrainedDistribution(Protocol):

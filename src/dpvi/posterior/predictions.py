@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dpvi.data.frames import column, column_names, is_table
-from dpvi.data.records import as_records
 from dpvi.models.base import GenerativeModel
+from dpvi.records.arrays import as_records
+from dpvi.records.frames import column, column_names, is_table
 
 
 def drawn_responses(

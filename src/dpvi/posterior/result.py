@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.core.guarantee import Circumstances, Guarantee
-from dpvi.core.plan import Plan
-from dpvi.core.trace import Trace
-from dpvi.core.validation import FallbackWarning
+from dpvi.declared.guarantee import Circumstances, Guarantee
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import FallbackWarning
 from dpvi.families.base import Family
 from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
@@ -30,6 +29,7 @@ from dpvi.posterior.score import NotConvergedError, ScoreModel, measured, score_
 from dpvi.posterior.settled import note_if_unsettled, units
 from dpvi.posterior.stationary import stationary_noise
 from dpvi.privacy.planning import checked_guarantee
+from dpvi.release.trace import Trace
 
 METHODS: Mapping[str, Callable[..., Any]] = {
     "last": last_iterate,

@@ -25,11 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from dpvi.core.trace import Trace
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.families.base import Family
 from dpvi.families.meanfield import MeanField
 from dpvi.posterior.tail import converged_tail
+from dpvi.release.trace import Trace
 
 LEFT = 0.7  # standard deviations that are worth a warning
 HIDDEN = 1.3  # times the reported standard deviation

@@ -16,21 +16,21 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from dpvi.core.guarantee import Circumstances
-from dpvi.core.measurements import Measurements, check_histograms, check_measurements
-from dpvi.core.plan import Plan
-from dpvi.core.trace import BlockSums, CurvatureSums, Segments, Trace
-from dpvi.data.records import structure_from_dict, structure_to_dict
+from dpvi.declared.guarantee import Circumstances
+from dpvi.declared.plan import Plan
 from dpvi.families import FullRank, LowRank, MeanField
 from dpvi.families.guide import GuideFamily
 from dpvi.models.base import Model
-from dpvi.models.covariates import check_columns
-from dpvi.models.guides import GuidedModel
 from dpvi.models.numpyro import as_model
+from dpvi.models.numpyro.guides import GuidedModel
 from dpvi.models.recipes import model_of
 from dpvi.models.sites import sites_from_dict, sites_to_dict
+from dpvi.population.covariates import check_columns
 from dpvi.posterior import signing
 from dpvi.privacy.planning import checked_guarantee
+from dpvi.records.arrays import structure_from_dict, structure_to_dict
+from dpvi.release.measurements import Measurements, check_histograms, check_measurements
+from dpvi.release.trace import BlockSums, CurvatureSums, Segments, Trace
 
 FORMAT_VERSION = 2
 _FAMILIES = {family.__name__: family for family in (FullRank, GuideFamily, LowRank, MeanField)}

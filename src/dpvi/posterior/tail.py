@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.trace import BlockSums, Trace
-from dpvi.core.validation import positive
+from dpvi.declared.validation import positive
+from dpvi.release.trace import BlockSums, Trace
 
 
 class Tail(NamedTuple):

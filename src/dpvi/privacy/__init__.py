@@ -1,7 +1,7 @@
 """Privacy accounting: how much noise a budget needs, what noise spends, and plans that hold both together. No jax."""
 
-from dpvi.core.guarantee import Guarantee
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared.guarantee import Guarantee
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.privacy.accounting import delta, epsilon
 from dpvi.privacy.calibration import noise_multiplier
 from dpvi.privacy.comparison import compare

@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.core import validation
-from dpvi.core.plan import GRADIENTS, GaussianRelease
+from dpvi.declared import validation
+from dpvi.declared.plan import GRADIENTS, GaussianRelease
 from dpvi.privacy import privacy_loss
 from dpvi.privacy.gaussian import gaussian_delta, gaussian_epsilon, sensitivity
 

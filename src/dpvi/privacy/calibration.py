@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from dpvi.core import validation
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared import validation
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy import accounting
 from dpvi.privacy.gaussian import find_root, gaussian_signal, limit_noise_multiplier, limit_signal
 

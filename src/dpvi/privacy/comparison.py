@@ -27,8 +27,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from dpvi.core import validation
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared import validation
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy import accounting
 from dpvi.privacy.calibration import release_noise_multiplier, smallest_safe
 from dpvi.privacy.gaussian import gaussian_epsilon, limit_signal, sensitivity

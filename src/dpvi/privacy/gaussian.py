@@ -14,7 +14,7 @@ from typing import Any
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 
 _ROUND_UP = 1 + 1e-12  # covers the root finder and the last bits, so that a bound stays a bound
 

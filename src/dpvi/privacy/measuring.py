@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpvi.core import validation
-from dpvi.core.columns import Column, checked_columns, counted
-from dpvi.core.measuring import Measuring
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease
+from dpvi.declared import validation
+from dpvi.declared.columns import Column, checked_columns, counted
+from dpvi.declared.measuring import Measuring
+from dpvi.declared.plan import GRADIENTS, HISTOGRAMS, GaussianRelease
 from dpvi.privacy.gaussian import gaussian_signal, limit_signal, sensitivity
 
 _TOGETHER = (

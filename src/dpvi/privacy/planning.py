@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpvi.core import validation
-from dpvi.core.clipping import Clipping, PerLayer
-from dpvi.core.columns import Column, checked_columns
-from dpvi.core.guarantee import Guarantee
-from dpvi.core.measuring import Measuring
-from dpvi.core.plan import GRADIENTS, GaussianRelease, Plan
-from dpvi.core.schedule import Schedule
-from dpvi.core.validation import PrivacyWarning
+from dpvi.declared import validation
+from dpvi.declared.clipping import Clipping, PerLayer
+from dpvi.declared.columns import Column, checked_columns
+from dpvi.declared.guarantee import Guarantee
+from dpvi.declared.measuring import Measuring
+from dpvi.declared.plan import GRADIENTS, GaussianRelease, Plan
+from dpvi.declared.schedule import Schedule
+from dpvi.declared.validation import PrivacyWarning
 from dpvi.privacy import accounting
 from dpvi.privacy.calibration import release_noise_multiplier
 from dpvi.privacy.gaussian import gaussian_signal, limit_signal
@@ -116,7 +116,7 @@ def plan(
 
     With a histogram of one column, which costs the gradients a little:
 
-    >>> from dpvi.core.columns import Constant, Numeric
+    >>> from dpvi.declared.columns import Constant, Numeric
     >>> columns = [Numeric(-3, 3), Constant()]
     >>> shared = plan(1.0, 1e-5, sampling_rate=0.1, num_steps=10_000, clip_norm=3.0, covariates=columns)
     >>> round(shared.noise_multiplier, 1), round(shared.release("histograms").noise_multiplier, 1)

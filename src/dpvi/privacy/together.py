@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpvi.core import validation
-from dpvi.core.guarantee import Guarantee
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
+from dpvi.declared import validation
+from dpvi.declared.guarantee import Guarantee
+from dpvi.declared.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
 from dpvi.privacy.gaussian import gaussian_signal, limit_noise_multiplier
 from dpvi.privacy.planning import plan
 

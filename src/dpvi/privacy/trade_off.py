@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpvi.core.plan import GaussianRelease
+from dpvi.declared.plan import GaussianRelease
 from dpvi.privacy import accounting
 from dpvi.privacy.gaussian import gaussian_epsilon, limit_signal
 from dpvi.privacy.privacy_loss import directions, loss_at

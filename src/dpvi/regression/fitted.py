@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.core.guarantee import Guarantee
+from dpvi.declared.guarantee import Guarantee
 from dpvi.models.formula import FormulaModel
 from dpvi.models.formula.families import LINKS
 from dpvi.posterior import Posterior, Result

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpvi.core.plan import Plan
-from dpvi.data.schema import Schema
-from dpvi.fitting import fit
+from dpvi.declared.plan import Plan
 from dpvi.ledger import Ledger
 from dpvi.models.formula import FormulaError, FormulaModel
 from dpvi.models.formula.priors import PRIOR_SCALE
 from dpvi.privacy import plan as make_plan
 from dpvi.regression.fitted import RegressionResult
+from dpvi.run.fitting import fit
+from dpvi.table import Schema
 
 
 def glm(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpvi.data.schema import Count, SchemaError
-from dpvi.data.schema.writing import FORMATS, Decoded, write
+from dpvi.table import Count, SchemaError
+from dpvi.table.writing import FORMATS, Decoded, write
 
 if TYPE_CHECKING:
     from dpvi.synthetic.generate import SyntheticData

@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core import validation
-from dpvi.core.guarantee import Guarantee
-from dpvi.data.schema import Schema
+from dpvi.declared import validation
+from dpvi.declared.guarantee import Guarantee
 from dpvi.models.base import GenerativeModel
-from dpvi.models.generative import simulate_records
 from dpvi.models.numpyro import as_model
+from dpvi.population.generative import simulate_records
 from dpvi.posterior.posterior import Posterior, given_or_fresh_key
 from dpvi.posterior.result import Result
 from dpvi.synthetic import files
+from dpvi.table import Schema
 
 Records = Callable[[int], dict[str, Any]]
 

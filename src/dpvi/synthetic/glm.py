@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.data.schema import Boolean, Count, Design, Numeric, Schema, SchemaError, observed_leaf
-from dpvi.data.schema.levels import Level
 from dpvi.synthetic.generate import SyntheticData
 from dpvi.synthetic.irls import FAMILIES, cells_of, distinguishable, fit_cells, group
 from dpvi.synthetic.rubin import Pooled, pool
+from dpvi.table import Boolean, Count, Design, Numeric, Schema, SchemaError, observed_leaf
+from dpvi.table.levels import Level
 
 _INTERCEPT = "intercept"
 _FAMILIES = ((Count, "poisson"), (Boolean, "logistic"), (Numeric, "linear"))

@@ -10,9 +10,9 @@ import numpy as np
 import pandas
 import pytest
 
-from dpvi.data.schema import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema
 from dpvi.models.formula.design import FormulaDesign
 from dpvi.models.formula.errors import FormulaError
+from dpvi.table import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema
 
 SCHEMA = Schema(
     {

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpyro import handlers
 
-from dpvi.core.columns import Constant, Levels, OneHot
-from dpvi.core.columns import Numeric as CountedNumeric
-from dpvi.data.schema import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema, SchemaError
+from dpvi.declared.columns import Constant, Levels, OneHot
+from dpvi.declared.columns import Numeric as CountedNumeric
 from dpvi.models.formula import FAMILIES, FormulaError, FormulaModel, model_of_recipe
 from dpvi.models.recipes import model_of, recipe_of
+from dpvi.table import Boolean, Categorical, Count, Date, Numeric, Ordinal, Schema, SchemaError
 
 SCHEMA = Schema(
     {

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.metric import root_of, triangle
 
-from dpvi.core.requests import Curvature
 from dpvi.posterior.metric.curvature import (
     MeasuredCurvature,
     assumed_curvature,
@@ -14,6 +13,7 @@ from dpvi.posterior.metric.curvature import (
     elsewhere,
     measured_curvature,
 )
+from dpvi.release.requests import Curvature
 
 DIMENSION, NUM_RECORDS = 3, 4000
 POINT = np.array([0.5, -0.8, 0.3])

@@ -8,8 +8,8 @@ from support.measuring import expected
 from support.metric import root_of, triangle
 from support.statistics import assert_close
 
-from dpvi.core.requests import Answered
 from dpvi.posterior.metric.moments import denoised, largest_of_noise, moments_request, moved_rows, symmetric
+from dpvi.release.requests import Answered
 
 NUM_RECORDS, ROUNDS = 4000, (3, 3, 8)  # units
 SHARES = (0.5, 0.3, 0.2)

@@ -12,7 +12,7 @@ import scipy.stats
 from support.statistics import LEVEL
 
 import dpvi
-from dpvi.core.validation import IntervalWarning
+from dpvi.declared.validation import IntervalWarning
 from dpvi.posterior.metric import MetricGaussian
 from dpvi.posterior.result import Result
 

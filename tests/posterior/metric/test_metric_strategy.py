@@ -26,8 +26,6 @@ from support.metric import (
 )
 from support.score_models import BERNOULLI
 
-from dpvi.core.measurements import answered, measurements_of
-from dpvi.core.requests import Answered, CovariateMoments, Curvature, ScoreNorms, Scores
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.metric import strategy
 from dpvi.posterior.metric.answer import Answer
@@ -35,6 +33,8 @@ from dpvi.posterior.metric.belief import first_belief
 from dpvi.posterior.metric.search import Found
 from dpvi.posterior.metric.strategy import answer_of, make_strategy
 from dpvi.posterior.score.model import ScoreModel
+from dpvi.release.measurements import answered, measurements_of
+from dpvi.release.requests import Answered, CovariateMoments, Curvature, ScoreNorms, Scores
 
 NUM_RECORDS, QUIET, LOUD = 3000, 20.0, 600.0  # noise of a unit
 SLOPES = np.array([0.8, -0.5, 0.3])

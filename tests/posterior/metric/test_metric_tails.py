@@ -8,8 +8,8 @@ import scipy.integrate
 import scipy.stats
 from support.statistics import assert_close
 
-from dpvi.core.requests import NORM_EDGES
 from dpvi.posterior.metric.tails import LengthLaw, counted_laws, excess, kept_slope, mean, simulated_law, surprise
+from dpvi.release.requests import NORM_EDGES
 
 NUM_RECORDS = 20_000
 LIGHT = scipy.stats.chi(3, scale=0.25)  # no longer than 1.3 among so many

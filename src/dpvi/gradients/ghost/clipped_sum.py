@@ -26,8 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from dpvi.core.clip import clip_ratio
-from dpvi.core.compiling import compiled_apart
+from dpvi.backend.compiling import compiled_apart
 from dpvi.gradients.ghost.analysis import analyse
 from dpvi.gradients.ghost.contractions import Rows
 from dpvi.gradients.ghost.microbatch import in_microbatches
@@ -37,6 +36,7 @@ from dpvi.gradients.ghost.whole_rows import allowance, largest_ratio, sizes_of
 from dpvi.mechanism.bounded_sum import Clipped, centred_count
 from dpvi.mechanism.gaussian import is_unbounded, per_unit, power_of_two_above
 from dpvi.mechanism.layers import Layers
+from dpvi.release.clip import clip_ratio
 
 Term = Callable[[Any, Any], jax.Array]  # (params, record) -> scalar
 
@@ -69,7 +69,7 @@ def clipped_gradient_sum(
     clip_norm
         C, a number or a scalar array that reads no record. Not used where ``layers`` carry their own.
     layers
-        Clip every layer to a norm of its own; see :class:`dpvi.core.clipping.PerLayer` for what that costs.
+        Clip every layer to a norm of its own; see :class:`dpvi.declared.clipping.PerLayer` for what that costs.
     microbatch_size, fill_up
         Slots to work on at a time, rounded up to a multiple of 64, and whether a smaller batch is filled up; see
         :func:`~dpvi.gradients.ghost.microbatch.in_microbatches`.

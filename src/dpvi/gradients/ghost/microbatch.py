@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dpvi.core import validation
-from dpvi.data.sampling import whole_tiles
+from dpvi.declared import validation
 from dpvi.mechanism.bounded_sum import Clipped
+from dpvi.records.sampling import whole_tiles
 
 LARGEST = 2048  # more would take memory and save no time, fewer leave a graphics processor idle
 

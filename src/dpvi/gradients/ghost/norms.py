@@ -26,8 +26,8 @@ import math
 import jax
 import jax.numpy as jnp
 
-from dpvi.core.clip import clip_factor
 from dpvi.gradients.ghost.contractions import Rows
+from dpvi.release.clip import clip_factor
 
 _HIGHEST = jax.lax.Precision.HIGHEST
 _SHORT = 2e-9  # shorter than any vector whose length matters, and long enough for ordinary squares

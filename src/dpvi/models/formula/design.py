@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.data.schema import Schema
 from dpvi.models.formula.contrasts import coded, every_level
 from dpvi.models.formula.errors import FormulaError
 from dpvi.models.formula.expressions import Category, Evaluator, Numbers, Used, used_columns
 from dpvi.models.formula.parsing import Parsed, Part, parse
 from dpvi.models.formula.raw_columns import RawColumns
 from dpvi.models.formula.scoping import Product, scoped_terms
+from dpvi.table import Schema
 
 _MOST_COLUMNS = 2000
 _QUARTER = 4.0
@@ -33,7 +33,7 @@ class FormulaDesign:
 
     Examples
     --------
-    >>> from dpvi.data.schema import Categorical, Numeric
+    >>> from dpvi.table import Categorical, Numeric
     >>> schema = Schema({"y": Numeric(0, 1), "age": Numeric(0, 80), "job": Categorical(("a", "b"))})
     >>> design = FormulaDesign("y ~ age * job", schema)
     >>> design.names

@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from dpvi.data.schema import Boolean, Column, Count, Leveled, Numeric
 from dpvi.models.formula.errors import FormulaError
 from dpvi.models.formula.raw_columns import bounds_of
+from dpvi.table import Boolean, Column, Count, Leveled, Numeric
 
 LINKS = {
     "gaussian": "identity",

@@ -18,8 +18,7 @@ import numpy as np
 from numpyro import plate, sample
 from numpyro.distributions import Normal
 
-from dpvi.core import columns as counted
-from dpvi.data.schema import Count, Schema, observed_leaf
+from dpvi.declared import columns as counted
 from dpvi.models.formula.design import FormulaDesign
 from dpvi.models.formula.errors import FormulaError
 from dpvi.models.formula.families import Response, checked_response
@@ -32,6 +31,7 @@ from dpvi.models.formula.priors import (
     group_priors,
     priors_of,
 )
+from dpvi.table import Count, Schema, observed_leaf
 
 KIND, VERSION = "glm", 1
 _FIELDS = ("formula", "schema", "family", "trials", "offset", "prior", "prior_scale", "degrees_of_freedom")

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.core import columns as counted
-from dpvi.data.schema import Boolean, Column, Count, Date, Leveled, Numeric, Schema
+from dpvi.declared import columns as counted
 from dpvi.models.formula.errors import FormulaError
+from dpvi.table import Boolean, Column, Count, Date, Leveled, Numeric, Schema
 
 _MOST_VALUES = 64  # whole numbers with more values than this are counted in bins
 _MOST_LEVELS = 200  # whole numbers as categories
@@ -49,7 +49,7 @@ class RawColumns:
 
     Examples
     --------
-    >>> from dpvi.data.schema import Categorical
+    >>> from dpvi.table import Categorical
     >>> raw = RawColumns(Schema({"age": Numeric(0, 80), "job": Categorical(("a", "b", "c"))}), ("age", "job"))
     >>> raw.matrix(raw.schema.encode({"age": [20, 80], "job": ["c", "a"]})).tolist()
     [[1.0, -0.5, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0]]

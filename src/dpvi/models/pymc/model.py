@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpvi.models.base import ModelError, Record
-from dpvi.models.discovery import batched
+from dpvi.models.numpyro.discovery import batched
 from dpvi.models.pymc.jaxified import import_linker
 from dpvi.models.pymc.reading import Read, read
 from dpvi.models.sites import Site, check_values, check_vector, dimension_of, join

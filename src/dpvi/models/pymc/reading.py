@@ -14,12 +14,12 @@ import jax
 import numpy as np
 from numpyro.distributions import constraints
 
-from dpvi.data.records import structure_of
 from dpvi.models.base import ModelError
 from dpvi.models.pymc.jaxified import Graphs, Program, inputs_of
 from dpvi.models.pymc.lazily import imported
 from dpvi.models.pymc.refusals import array_findings, base_of, findings_of, latent_findings, support_dimensions
 from dpvi.models.sites import Site, layout
+from dpvi.records.arrays import structure_of
 
 _MAX_SUPPORT = 256
 

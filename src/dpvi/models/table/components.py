@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import Distribution
 
-from dpvi.data.schema import Boolean, Categorical, Column, Count, Date, Numeric, Ordinal, SchemaError
+from dpvi.table import Boolean, Categorical, Column, Count, Date, Numeric, Ordinal, SchemaError
 
 Parameters = Mapping[str, jax.Array]
 

@@ -27,11 +27,11 @@ import numpyro.distributions as dist
 from numpyro import factor, plate, sample
 from numpyro.distributions import Distribution
 
-from dpvi.core import validation
-from dpvi.data.schema import Boolean, Column, Count, Date, Design, Numeric, Schema, SchemaError, observed_leaf
-from dpvi.data.schema.levels import Level
+from dpvi.declared import validation
 from dpvi.models.table.components import column_priors, component_law
 from dpvi.models.table.regression import Regression
+from dpvi.table import Boolean, Column, Count, Date, Design, Numeric, Schema, SchemaError, observed_leaf
+from dpvi.table.levels import Level
 
 _WEIGHTS = "component_weights"
 _PLATE = "records"
@@ -70,7 +70,7 @@ class TableModel:
 
     Examples
     --------
-    >>> from dpvi.data.schema import Boolean, Categorical
+    >>> from dpvi.table import Boolean, Categorical
     >>> schema = Schema({"job": Categorical(("a", "b", "c")), "ill": Boolean()})
     >>> model = TableModel(schema, num_components=2, response="ill")
     >>> parameters = model.draw_parameters(jax.random.key(0))

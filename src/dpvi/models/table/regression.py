@@ -21,9 +21,9 @@ import numpyro.distributions as dist
 from numpyro import handlers, plate, sample
 from numpyro.distributions import Distribution
 
-from dpvi.core import columns
-from dpvi.data.schema import Boolean, Column, Count, Design, Numeric, SchemaError, observed_leaf
-from dpvi.data.schema.levels import Leveled
+from dpvi.declared import columns
+from dpvi.table import Boolean, Column, Count, Design, Numeric, SchemaError, observed_leaf
+from dpvi.table.levels import Leveled
 
 _PLATE = "records"
 _LARGEST_LOG_RATE = 20.0

@@ -13,12 +13,11 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
-from dpvi.core.columns import Column
-from dpvi.core.plan import HISTOGRAMS, Plan
-from dpvi.core.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
-from dpvi.models.covariate_law import draw_columns
-from dpvi.models.covariates import as_leaves
-from dpvi.models.generative import covariate_leaves
+from dpvi.declared.columns import Column
+from dpvi.declared.plan import HISTOGRAMS, Plan
+from dpvi.population.covariate_law import draw_columns
+from dpvi.population.covariates import as_leaves
+from dpvi.population.generative import covariate_leaves
 from dpvi.posterior.metric.answer import Answer, answer
 from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature, elsewhere, measured_curvature
@@ -28,6 +27,7 @@ from dpvi.posterior.metric.simulator import Simulator
 from dpvi.posterior.metric.tails import LengthLaw, counted_laws, kept_slope, simulated_law, surprise
 from dpvi.posterior.score.blocks import simulation_seed
 from dpvi.posterior.score.model import ScoreModel
+from dpvi.release.requests import Answered, CovariateMoments, Curvature, Request, ScoreNorms, Scores
 
 COUNTING = 2  # blocks at the end that are the answer; those before only find the way
 REMEMBERED = 4  # blocks that a way is found from

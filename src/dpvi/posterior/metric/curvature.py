@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.requests import Curvature
 from dpvi.posterior.metric.moments import denoised, largest_of_noise, power, symmetric
+from dpvi.release.requests import Curvature
 
 _SMALLEST = 0.02  # eigenvalue of T + E
 _LARGEST_FLOOR = 0.5  # what noise may raise the smallest one to

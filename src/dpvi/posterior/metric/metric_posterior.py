@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dpvi.core.measurements import answered
-from dpvi.core.plan import Plan
-from dpvi.core.trace import Trace
-from dpvi.core.validation import IntervalWarning
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import IntervalWarning
 from dpvi.families.base import Family
-from dpvi.models.covariate_law import CovariateLaw
+from dpvi.population.covariate_law import CovariateLaw
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.metric.answer import Answer
 from dpvi.posterior.metric.strategy import answer_of
 from dpvi.posterior.score.model import ScoreModel
+from dpvi.release.measurements import answered
+from dpvi.release.trace import Trace
 
 _LEVEL = 0.001
 _UNKNOWN = 0.6  # a relative error of the curvature

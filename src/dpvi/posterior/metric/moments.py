@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpvi.core.requests import CovariateMoments
+from dpvi.release.requests import CovariateMoments
 
 _NO_DIRECTION = 1e-6  # an eigenvalue of the correlations below which records cannot differ
 _SMALLEST = 0.02  # an eigenvalue of I + E: what is smaller a later round finds

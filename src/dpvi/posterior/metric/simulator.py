@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.compiling import SharedProgram
-from dpvi.models.generative import simulate_records, with_covariates
+from dpvi.backend.compiling import SharedProgram
+from dpvi.population.generative import simulate_records, with_covariates
 from dpvi.posterior.metric.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel
 

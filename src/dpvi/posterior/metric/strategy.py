@@ -17,9 +17,8 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from dpvi.core.measuring import has_moments
-from dpvi.core.requests import Answered, Request, ScoreNorms, Scores
-from dpvi.models.generative import prior_center
+from dpvi.declared.measuring import has_moments
+from dpvi.population.generative import prior_center
 from dpvi.posterior.metric.answer import Answer
 from dpvi.posterior.metric.belief import (
     COUNTING,
@@ -39,6 +38,7 @@ from dpvi.posterior.metric.metric import Whitened, clip_norm
 from dpvi.posterior.metric.moments import largest_of_noise, moments_request, power
 from dpvi.posterior.metric.search import Found, search
 from dpvi.posterior.score.model import ScoreModel
+from dpvi.release.requests import Answered, Request, ScoreNorms, Scores
 
 Strategy = Generator[Request, np.ndarray, Answer]
 Asking = Generator[Request, np.ndarray, Belief]

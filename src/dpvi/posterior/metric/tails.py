@@ -1,6 +1,6 @@
 """How long scores can be: laws of |W g| that noisy counts allow, and how much clipping at 1 then takes away.
 
-Counts by length (:data:`~dpvi.core.requests.NORM_EDGES`, half octaves) are plain in the bulk and drowned by noise in
+Counts by length (:data:`~dpvi.release.requests.NORM_EDGES`, half octaves) are plain in the bulk and drowned by noise in
 the tail, where few records may carry much. So the tail is not read off but fitted, from the bin on beyond which an
 eighth of the records lies: counts fall by a factor r from bin to bin, which itself shrinks by a factor a,
 
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.requests import NORM_EDGES
+from dpvi.release.requests import NORM_EDGES
 
 _FINE = 2.0 ** np.arange(-2, 14.5, 0.5)  # edges of the bins in which laws are written down
 _MIDDLES = np.concatenate([[_FINE[0] / 2], np.sqrt(_FINE[1:] * _FINE[:-1]), [1.2 * _FINE[-1]]])

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.trace import MAX_CURVATURE_DIMENSION, CurvatureSums, Trace
 from dpvi.posterior.na_dpvi.model import after_burn_in
+from dpvi.release.trace import MAX_CURVATURE_DIMENSION, CurvatureSums, Trace
 
 _SMALLEST_SPREAD = 1e-10  # of the iterates along some direction, in units of their spread along axes, squared
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.posterior.na_dpvi.dense import (
     Coordinates,
     DenseModel,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpvi.core.trace import BlockSums, Trace
+from dpvi.release.trace import BlockSums, Trace
 
 Array = Any  # NumPy or JAX; the densities below serve both
 

@@ -13,9 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.core import validation
-from dpvi.core.plan import Plan
-from dpvi.core.trace import Trace
+from dpvi.declared import validation
+from dpvi.declared.plan import Plan
 from dpvi.families.base import Family
 from dpvi.posterior.na_dpvi.dense import DenseModel, dense_statistics
 from dpvi.posterior.na_dpvi.elliptical_slice import DEFAULT_SWEEPS_BEFORE, slice_draws
@@ -24,6 +23,7 @@ from dpvi.posterior.na_dpvi.laplace import laplace_draws
 from dpvi.posterior.na_dpvi.mixture import FamilyMixture, MeanFieldMixture, mixture_of
 from dpvi.posterior.na_dpvi.model import GradientModel, gradient_model, trace_statistics
 from dpvi.posterior.na_dpvi.nuts import DEFAULT_WARMUP, nuts_draws
+from dpvi.release.trace import Trace
 
 # by curvature, the default first
 ENGINES = {"diagonal": ("exact", "nuts", "laplace"), "dense": ("elliptical_slice",)}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.core.trace import Array, Trace
+from dpvi.release.trace import Array, Trace
 
 
 class Blocks(NamedTuple):

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from dpvi.core.trace import Array
-from dpvi.models.covariates import Population
+from dpvi.population.covariates import Population
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel, as_float64
+from dpvi.release.trace import Array
 
 _HEAVY_CLIPPING = 0.5
 _RANK = 1e-9

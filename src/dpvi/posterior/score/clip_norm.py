@@ -20,16 +20,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.clip import clip_factor
-from dpvi.core.plan import GRADIENTS, Plan
-from dpvi.core.schedule import Schedule
+from dpvi.declared.plan import GRADIENTS, Plan
+from dpvi.declared.schedule import Schedule
 from dpvi.models.base import GenerativeModel
-from dpvi.models.covariate_law import CovariateLaw
-from dpvi.models.covariates import Population, public_population
-from dpvi.models.generative import prior_draws
+from dpvi.population.covariate_law import CovariateLaw
+from dpvi.population.covariates import Population, public_population
+from dpvi.population.generative import prior_draws
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.gauss_newton import Point, quadratic
 from dpvi.posterior.score.model import ScoreModel, as_float64
+from dpvi.release.clip import clip_factor
 
 
 class ClipNormChoice(NamedTuple):

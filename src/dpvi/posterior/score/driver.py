@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.core.driver import Directive, Released
-from dpvi.core.schedule import Schedule
-from dpvi.models.covariates import Population
-from dpvi.models.generative import prior_center
+from dpvi.declared.schedule import Schedule
+from dpvi.population.covariates import Population
+from dpvi.population.generative import prior_center
 from dpvi.posterior.score.blocks import Blocks, simulation_seed
 from dpvi.posterior.score.gauss_newton import gauss_newton_many
 from dpvi.posterior.score.model import ScoreModel
+from dpvi.release.driver import Directive, Released
 
 
 class ScoreDriver:
-    """Measures in blocks, after moving for a share of the steps; a :class:`~dpvi.core.driver.Driver`.
+    """Measures in blocks, after moving for a share of the steps; a :class:`~dpvi.release.driver.Driver`.
 
     The first query point is ``start`` or, after a moving phase, the mean location over its second half. Each further
     one is the best point that Gauss-Newton finds for all blocks so far. It drives one run, or several side by side,

@@ -23,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.models.covariates import Population
-from dpvi.models.generative import prior_center
+from dpvi.population.covariates import Population
+from dpvi.population.generative import prior_center
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.model import Moments, ScoreModel, Simulated
 

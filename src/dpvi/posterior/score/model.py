@@ -30,12 +30,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpvi.core import validation
-from dpvi.core.clip import clip_factor
-from dpvi.core.plan import Plan
+from dpvi.declared import validation
+from dpvi.declared.plan import Plan
 from dpvi.models.base import GenerativeModel, ModelError
-from dpvi.models.covariate_law import CovariateLaw, independent_law
-from dpvi.models.covariates import (
+from dpvi.population.covariate_law import CovariateLaw, independent_law
+from dpvi.population.covariates import (
     Population,
     check_columns,
     drawn_populations,
@@ -43,13 +42,14 @@ from dpvi.models.covariates import (
     public_population,
     released_population,
 )
-from dpvi.models.generative import (
+from dpvi.population.generative import (
     check_generative,
     enumerated_response,
     simulate_records,
     with_covariates,
 )
 from dpvi.posterior.score.blocks import Blocks
+from dpvi.release.clip import clip_factor
 
 _RIDGE = 1e-10
 
@@ -78,7 +78,7 @@ class ScoreModel:
     Parameters
     ----------
     model
-        A model that can draw whole records; see :func:`dpvi.models.generative.generative_findings`.
+        A model that can draw whole records; see :func:`dpvi.population.generative.generative_findings`.
     plan
         Its gradient release gives κ, σ and C.
     num_records

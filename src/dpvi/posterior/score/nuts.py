@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpvi.models.covariates import Population
+from dpvi.population.covariates import Population
 from dpvi.posterior.score.blocks import Blocks
 from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton
 from dpvi.posterior.score.model import ScoreModel, as_float64

@@ -10,19 +10,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.core import validation
-from dpvi.core.plan import Plan
-from dpvi.core.trace import Trace
-from dpvi.core.validation import ConvergenceWarning
+from dpvi.declared import validation
+from dpvi.declared.plan import Plan
+from dpvi.declared.validation import ConvergenceWarning
 from dpvi.families.base import Family
-from dpvi.models.covariate_law import CovariateLaw
-from dpvi.models.covariates import Population
+from dpvi.population.covariate_law import CovariateLaw
+from dpvi.population.covariates import Population
 from dpvi.posterior.gaussian import Gaussian
 from dpvi.posterior.score.blocks import Blocks, blocks_of, simulation_seed
 from dpvi.posterior.score.check import check_blocks
 from dpvi.posterior.score.gauss_newton import GaussNewton, gauss_newton
 from dpvi.posterior.score.model import ScoreModel
 from dpvi.posterior.score.nuts import Drawn, sample_nuts
+from dpvi.release.trace import Trace
 
 ENGINES = ("gauss_newton", "nuts")
 _CHAINS = 1  # keeps the chains' randomness apart from the simulation's

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.data.schema import Boolean, Column, Count, Date, Numeric, Schema, observed_leaf
-from dpvi.data.schema.levels import Leveled
 from dpvi.reporting.page.charts import bars_figure, side_by_side
 from dpvi.reporting.page.elements import Markup, element, joined, number
+from dpvi.table import Boolean, Column, Count, Date, Numeric, Schema, observed_leaf
+from dpvi.table.levels import Leveled
 
 _BINS = 16
 _MOST_TABLES = 10  # that are looked at
@@ -58,7 +58,7 @@ def column_shares(name: str, column: Column, tables: Sequence[dict[str, np.ndarr
 
 def released_shares(result: Any, schema: Schema) -> dict[str, np.ndarray]:
     """Shares of the bins that a run's histograms released, for columns that the schema names in the same order."""
-    from dpvi.models.covariates import released_population
+    from dpvi.population.covariates import released_population
 
     columns = [each for each in result.plan.covariates or () if each.bins]
     named = sorted(name for name in schema.columns)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.core.guarantee import Guarantee
-from dpvi.core.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
-from dpvi.core.trace import Trace
+from dpvi.declared.guarantee import Guarantee
+from dpvi.declared.plan import GRADIENTS, HISTOGRAMS, GaussianRelease, Plan
+from dpvi.release.trace import Trace
 from dpvi.reporting.page.elements import Markup, element, joined, number, percent, table
 
 _ACCUSED = 0.05  # of those who are not in the data, by a test somebody might make

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpvi.core.plan import HISTOGRAMS
-from dpvi.models.covariates import released_population
+from dpvi.declared.plan import HISTOGRAMS
+from dpvi.population.covariates import released_population
 from dpvi.posterior import storage
 from dpvi.posterior.posterior import Posterior
 from dpvi.posterior.result import Result

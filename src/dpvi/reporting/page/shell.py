@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from dpvi.data.schema.writing import whole_or_nothing
 from dpvi.reporting.page.elements import Markup, element, joined
+from dpvi.table.writing import whole_or_nothing
 
 # nothing is fetched, whatever stands in the page: style and script are its own
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dpvi.data.schema import Boolean, Column, Schema, observed_leaf
-from dpvi.data.schema.levels import Leveled
 from dpvi.reporting.page.charts import matrix_figure
 from dpvi.reporting.page.elements import Markup, element, joined, number, table
 from dpvi.reporting.page.marginals import marginal_figures, released_shares, tables_of
 from dpvi.reporting.page.promise import promise
 from dpvi.reporting.page.shell import Section, masthead, page, write_page
+from dpvi.table import Boolean, Column, Schema, observed_leaf
+from dpvi.table.levels import Leveled
 
 _BINS = 8  # of a number, where it is held against another column
 _MOST_COLUMNS = 20  # in the matrix

@@ -1,5 +1,0 @@
-"""Records on their way in: arrays, declared tables, files on disk, who holds which rows, Poisson sampling."""
-
-from dpvi.data import schema
-
-__all__ = ["schema"]
