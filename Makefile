@@ -3,14 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format docs audit bench bench-peers reproduce clean
+.PHONY: demo test test-slow test-all lint format docs audit bench bench-peers reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
 
 # tests of a file share fits and compiled programs: workers walk through whole files, and share the last ones
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
+
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) -m "not slow"
+
+# statistics, attacks, several processes, experiments and benchmarks
+test-slow: $(VENV)/.dev
+	$(PYTEST) -m slow
+
+test-all: test test-slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

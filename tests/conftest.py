@@ -35,23 +35,42 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 QUICKLY_COMPILED = (
     *(
         "models/",
+        "population/",
+        "run/placement/",
         "regression/",
+        "run/placement/",
+        "run/program/",
         "synthetic/",
-        "train/",
-        "test_dpsvi.py",
         "test_examples.py",
-        "test_fit",
-        "test_guided_fit.py",
     ),
+    *(f"run/test_{name}" for name in ("dpsvi", "fit", "guided_fit", "optimizers")),
     *(f"experiments/test_{name}" for name in ("adult", "deep", "dpvim", "generative", "learning_rate", "vae")),
     *(f"gradients/test_{name}" for name in ("ghost_models", "gradients", "guided", "named_layers")),
     *(f"posterior/test_{name}" for name in ("joint", "methods", "na_dpvi", "posterior", "score.py")),
     *(f"posterior/test_{name}" for name in ("score_clip_norm", "score_driver", "storage")),
 )
-COMPILED_WITHOUT_FUSIONS = (*QUICKLY_COMPILED, "baselines/", "experiments/", "posterior/", "reporting/")
+COMPILED_WITHOUT_FUSIONS = (*QUICKLY_COMPILED, "experiments/", "posterior/", "reporting/", "studies/baselines/")
+
+# What takes long and seldom breaks alone: ``make test-slow``. Everything else is ``make test``.
+SLOW = (
+    "attacks/",
+    "auditing/",
+    "benchmarks/",
+    "distributed/",
+    "experiments/",
+    "statistical/",
+    "studies/",
+    "test_examples.py",
+)
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_in(item.path, SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

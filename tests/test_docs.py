@@ -18,7 +18,7 @@ _COLUMN = 24  # where names of modules begin in the tree
 
 def listed(page: str) -> dict[str, list[str]]:
     """``{folder: modules}`` of the tree that a page shows."""
-    tree = page.partition("src/dpvi/\n")[2].partition("experiments/")[0]
+    tree = page.partition("src/dpvi/\n")[2].partition("studies/ ")[0]
     found: dict[str, list[str]] = {}
     folder = ""
     for line in tree.splitlines():

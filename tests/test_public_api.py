@@ -74,7 +74,7 @@ def test_what_is_raised_is_what_is_exported():
 def test_packages_are_there_after_a_plain_import():
     """In a fresh process: elsewhere another test may have imported them."""
     packages = sorted(set(dir(dpvi)) - set(dpvi.__all__))
-    assert {"data", "train", "models", "posterior", "privacy"} <= set(packages)
+    assert {"table", "run", "models", "posterior", "privacy"} <= set(packages)
     code = "; ".join(["import dpvi", *(f"dpvi.{name}" for name in packages), "dpvi.run.na_dpvi_sgd"])
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(SOURCES)}, check=False)

@@ -111,20 +111,22 @@ __all__ = [
 
 _PACKAGES = (
     "auditing",
-    "baselines",
-    "data",
-    "datasets",
+    "declared",
     "evaluate",
     "families",
     "gradients",
     "ledger",
     "models",
+    "population",
     "posterior",
     "privacy",
+    "records",
     "regression",
+    "release",
     "reporting",
+    "run",
     "synthetic",
-    "train",
+    "table",
 )
 
 _HOMES = {

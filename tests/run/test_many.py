@@ -33,7 +33,7 @@ from dpvi.run.program import lanes
 from dpvi.run.study_folder import fingerprint, study_key
 
 NUM_GROUPS = -(-STUDY_SETS // STUDY_GROUP)
-WORKER = Path(__file__).parent / "support" / "study_worker.py"
+WORKER = Path(__file__).parents[1] / "support" / "study_worker.py"
 
 
 @pytest.fixture(scope="module")

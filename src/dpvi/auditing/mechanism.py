@@ -46,9 +46,9 @@ def linear_model(dimension: int) -> FunctionModel:
 def noisy_sums(plan: Plan, releases: np.ndarray, seed: int | None, num_trials: int, num_steps: int) -> np.ndarray:
     """What a step releases of records with these ``releases``, again and again: (num_trials, num_steps, r).
 
-    All of a step runs as in a fit (:func:`dpvi.run.program.step.private_step`): Poisson sampling, clipping, summing, noise.
-    The randomness of a step is a function of (key, stream, number of the step), so steps with different numbers are
-    independent, and every trial has numbers of its own under a key from the operating system, or from ``seed``.
+    All of a step runs as in a fit (:func:`dpvi.run.program.step.private_step`): Poisson sampling, clipping, summing,
+    noise. The randomness of a step is a function of (key, stream, number of the step), so steps with different numbers
+    are independent, and every trial has numbers of its own under a key from the operating system, or from ``seed``.
     """
     size, dtype = num_trials * num_steps, jnp.zeros(()).dtype
     drawing, stepping = _programs(plan, *releases.shape, size, dtype)

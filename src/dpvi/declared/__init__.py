@@ -1,4 +1,4 @@
-"""What both sides of the privacy boundary share: the plan, the guarantee, the trace.
+"""What is declared before a run: what it will release, what is promised of it, and on what the promise rests.
 
-Import from the modules themselves; ``core.plan``, ``core.guarantee`` and ``core.validation`` load no jax.
+Import from the modules themselves; they load no jax.
 """

@@ -1,7 +1,7 @@
 """Adaptive quantile clipping: what a record adds to the count of unclipped records, and how the clip norm follows it.
 
-Settings and accounting are in :mod:`dpvi.declared.clipping`. A record adds ½ where its norm is well below the clip norm, −½
-where it is well above, and something between within a tenth of it.
+Settings and accounting are in :mod:`dpvi.declared.clipping`. A record adds ½ where its norm is well below the clip
+norm, −½ where it is well above, and something between within a tenth of it.
 """
 
 from __future__ import annotations

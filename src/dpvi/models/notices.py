@@ -11,7 +11,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def tell(sentence: str) -> None:
-    """Say ``sentence`` as a :class:`~dpvi.declared.validation.ModelNotice`, once for every line that called the package."""
+    """Say ``sentence`` as a :class:`~dpvi.declared.validation.ModelNotice`, once for every line that called."""
     level, frame = 2, sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
         level, frame = level + 1, frame.f_back

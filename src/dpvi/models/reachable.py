@@ -26,7 +26,8 @@ _LIBRARIES = frozenset(
         *("scipy", "sklearn", "statsmodels", "tensorflow_probability", "torch", "tqdm"),
     )
 )
-_MACHINERY = ("dpvi.models.", "dpvi.posterior.")  # what their objects compute for themselves comes from no record
+# what their objects compute for themselves comes from no record
+_MACHINERY = ("dpvi.models.", "dpvi.population.", "dpvi.posterior.")
 _GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ATTRIBUTE = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _SEQUENCES = (list, tuple, set, frozenset, deque)

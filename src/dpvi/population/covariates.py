@@ -42,8 +42,8 @@ def released_population(plan: Plan, histograms: np.ndarray) -> Population:
     """The population that noisy ``histograms`` of ``plan.covariates`` describe.
 
     Every column's counts sum to N plus noise of variance b s², for b bins and noise of scale s, so N̂ is the mean of the
-    totals with weights 1/b. Shares come from :func:`dpvi.population.shares.shares_of`. Where the plan declares the number
-    of records public, that is used.
+    totals with weights 1/b. Shares come from :func:`dpvi.population.shares.shares_of`. Where the plan declares the
+    number of records public, that is used.
     """
     sizes = [column.bins for column in plan.covariates or () if column.bins] or [1]
     parts = np.split(np.asarray(histograms, np.float64), np.cumsum(sizes)[:-1])

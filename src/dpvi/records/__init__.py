@@ -1,5 +1,1 @@
-"""Records on their way in: arrays, declared tables, files on disk, who holds which rows, Poisson sampling."""
-
-from dpvi import table as schema
-
-__all__ = ["schema"]
+"""Records on their way in: arrays, frames, files on disk, who holds which rows, Poisson sampling."""

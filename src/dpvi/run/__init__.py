@@ -1,4 +1,4 @@
-"""The run: many private steps in one compiled program, recorded as a trace."""
+"""The run: from a model, records and a plan to what was released; ``program`` takes steps, ``placement`` has rows."""
 
 from dpvi.run.optimizers import na_dpvi_sgd
 

@@ -27,7 +27,7 @@ from dpvi.run import fitting
 from dpvi.run.measurable import warn_about_devices
 
 DATA = regression_data(301)
-WORKER = Path(__file__).parents[1] / "support" / "measuring_worker.py"
+WORKER = Path(__file__).parents[2] / "support" / "measuring_worker.py"
 
 
 @pytest.fixture(autouse=True)

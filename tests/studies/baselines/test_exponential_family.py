@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-from baselines.coverage import assert_covers, with_little_noise
+from support.baselines_coverage import assert_covers, with_little_noise
 from support.statistics import LEVEL, assert_close
 
 from studies.baselines.bernstein_sheldon import (

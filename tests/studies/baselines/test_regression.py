@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from baselines.coverage import assert_covers, with_little_noise
+from support.baselines_coverage import assert_covers, with_little_noise
 from support.statistics import assert_close, assert_variance
 
 from studies.baselines.bernstein_sheldon import (

@@ -26,8 +26,8 @@ class SourceError(ValueError):
 class RowSource(Protocol):
     """Records that are read when they are drawn.
 
-    A source may also have ``extents()``, the :class:`~dpvi.records.sources.extents.Held` rows of its files. Processes then
-    compare these, to find records that two of them hold; of a source without it, 128 rows and their number.
+    A source may also have ``extents()``, the :class:`~dpvi.records.sources.extents.Held` rows of its files. Processes
+    then compare these, to find records that two of them hold; of a source without it, 128 rows and their number.
     """
 
     @property

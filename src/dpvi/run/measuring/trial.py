@@ -1,7 +1,7 @@
 """Whether a compiled program of a measuring run keeps records apart: tried on simulated ones before it reads a record.
 
-As :mod:`dpvi.run.program.program_check` does for steps: what a record adds must follow from that record alone, bit for bit,
-and have norm at most 1. Totals are whole numbers and not yet noisy here, so they can be compared as they are.
+As :mod:`dpvi.run.program.program_check` does for steps: what a record adds must follow from that record alone, bit for
+bit, and have norm at most 1. Totals are whole numbers and not yet noisy here, so they can be compared as they are.
 """
 
 from __future__ import annotations

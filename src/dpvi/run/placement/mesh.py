@@ -15,7 +15,7 @@ from dpvi.run.program.draws import Draws
 
 
 def on_every_device(chunk: Callable, mesh: Mesh) -> Callable:
-    """The chunk of :func:`~dpvi.run.program.chunk.make_chunk` on all devices at once: records are spread, the rest is shared.
+    """The chunk of :func:`~dpvi.run.program.chunk.make_chunk` on all devices: records are spread, the rest is shared.
 
     Guarantees
     ----------

@@ -6,8 +6,8 @@ For parameters ξ of guide q and model p, global latents g drawn once per step a
     term(ξ, η, key, x_i)  = log p(l_i, x_i | g) − log q(l_i | x_i, g)
 
 so that their sum over records is NumPyro's own one-draw ELBO. Where log q(l_i) − log p(l_i) has a mean in closed form,
-that takes its place (:mod:`dpvi.models.numpyro.guides.divergence`). η seeds g, ``key`` seeds l_i. What belongs to a record is
-what lies inside the record plate.
+that takes its place (:mod:`dpvi.models.numpyro.guides.divergence`). η seeds g, ``key`` seeds l_i. What belongs to a
+record is what lies inside the record plate.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What depends on the compiler and the device."""

@@ -1,0 +1,1 @@
+"""What records could be: drawn from the model, with covariates from what was released of them."""

@@ -1,0 +1,1 @@
+"""Many private steps in one compiled program, recorded as a trace."""
