@@ -185,6 +185,8 @@ class PyMCModel:
 
     def drawing_findings(self) -> list[str]:
         """Why observed variables do not draw the data back, one sentence each."""
+        if len(self.responses) != len(self._read.observed):
+            return ["Several observed variables observe one array, so one draw cannot be all of them."]
         try:
             jax.eval_shape(
                 lambda z, key: self.draw_responses(z, self.placeholder(), key),
@@ -205,7 +207,8 @@ class PyMCModel:
     def draw_responses(self, z: jax.Array, batch: Any, key: jax.Array) -> dict[int, jax.Array]:
         """A draw of each observed variable given all other leaves of ``batch``."""
         drawn = self._run("responses", self._values(z), batch, key)
-        return dict(zip(self.responses, drawn, strict=True))
+        by_name = dict(zip(self._read.observed, drawn, strict=True))
+        return {index: by_name[name] for index, name in self.responses.items()}
 
     def values_of(self, site: str) -> np.ndarray | None:
         """All values that an observed scalar can take, where they are few and the same for all parameters."""

@@ -16,7 +16,7 @@ from numpyro.distributions import constraints
 
 from dpvi.models.base import ModelError
 from dpvi.models.pymc.jaxified import Graphs, Program, inputs_of
-from dpvi.models.pymc.lazily import imported
+from dpvi.models.pymc.lazily import imported, traversal
 from dpvi.models.pymc.refusals import array_findings, base_of, findings_of, latent_findings, support_dimensions
 from dpvi.models.sites import Site, layout
 from dpvi.records.arrays import structure_of
@@ -125,38 +125,59 @@ class _Detached:
         length = model.dim_lengths.get(record_dim)
         if length is not None and length.owner is None:
             self._replaced[length] = self._length.astype(length.type.dtype)
-        self._replaced |= dict(filter(None, map(self._size, model.observed_RVs)))
         self.constants: dict[str, np.ndarray] = {}
         self.deterministics: list[str] = []
 
-    def _size(self, rv: Any) -> tuple[Any, Any] | None:
-        """The size that an observed variable has of its array, and the same with the number of records in place."""
-        pt = imported("pytensor.tensor")
-        Constant = imported("pytensor.graph.basic").Constant
-
-        size: Any = rv.owner.op.size_param(rv.owner) if hasattr(rv.owner.op, "size_param") else None
-        if not isinstance(size, Constant) or np.ndim(size.data) != 1 or not len(size.data):
-            return None
-        return size, pt.stack([self._length, *map(int, size.data[1:])]).astype(size.type.dtype)
-
     def program(self) -> Program:
         """All graphs that a model is asked for."""
+        densities = imported("pymc.logprob.basic").transformed_conditional_logp
+        by_values = imported("pymc.logprob.utils").replace_rvs_by_values
         model, values = self._model, list(self._model.value_vars)
-        free, observed = list(model.free_RVs), list(model.observed_RVs)
-        terms = model.logp(vars=[*free, *observed], jacobian=True, sum=False)
-        inside = model.replace_rvs_by_values(free)
+        free, observed = list(model.free_RVs), self._resized()
+        known = {rv: model.rvs_to_values[rv] for rv in free} | observed
+        transforms = {rv: model.rvs_to_transforms.get(rv) for rv in known}
+        terms = densities([*free, *observed], rvs_to_values=known, rvs_to_transforms=transforms, jacobian=True)
         given = [rv.type(name=rv.name) for rv in free]
+        draws = by_values([self._again(rv) for rv in observed], rvs_to_values=known, rvs_to_transforms=transforms)
         self.deterministics, derived = self._derived()
         return Program(
             {
-                "outside": self._graphs(values, [*inside, *terms[: len(free)]]),
+                "outside": self._graphs(values, [*model.replace_rvs_by_values(free), *terms[: len(free)]]),
                 "terms": self._graphs(values, terms[len(free) :]),
                 "inverse": self._graphs(given, self._inverse(given)),
                 "prior draws": self._graphs([], self._inverse(free)),
-                "responses": self._graphs(values, model.replace_rvs_by_values(self._resized())),
+                "responses": self._graphs(values, draws),
                 "deterministics": self._graphs(values, derived),
             }
         )
+
+    def _resized(self) -> dict[Any, Any]:
+        """The observed variables with a symbolic number of records, in the model's order, and what they observe."""
+        graph_replace = imported("pytensor.graph.replace").graph_replace
+        values, resized = self._values(), {}
+        for rv in self._model.observed_RVs:
+            others = {other: value for other, value in values.items() if other is not rv}  # one may follow from another
+            (new,) = graph_replace([self._again(rv)], others, strict=False)
+            new.name = rv.name
+            resized[new] = values[rv]
+        return resized
+
+    def _again(self, rv: Any) -> Any:
+        """The same variable, drawn anew once for each record."""
+        change_dist_size = imported("pymc.distributions.shape_utils").change_dist_size
+        others = range(1, rv.ndim - support_dimensions(rv))
+        rest = [rv.type.shape[axis] or rv.shape[axis] for axis in others]
+        return change_dist_size(rv, (self._length, *rest))
+
+    def _values(self) -> dict[Any, Any]:
+        """What each observed variable observes: placeholders, in the dtypes of the model."""
+        placeholders = {id(leaf.held): leaf.placeholder for leaf in self._leaves}
+        found = {}
+        for rv in self._model.observed_RVs:
+            value = self._model.rvs_to_values[rv]
+            placeholder = placeholders[id(base_of(value))]
+            found[rv] = placeholder if placeholder.dtype == value.dtype else placeholder.astype(value.dtype)
+        return found
 
     def _inverse(self, values: Sequence[Any]) -> list[Any]:
         """Unconstrained values of the free variables, where these are ``values``."""
@@ -168,19 +189,6 @@ class _Detached:
             unconstrained.append(value if transform is None else transform.forward(value, *rv.owner.inputs))
         others = {rv: value for rv, value in zip(model.free_RVs, values, strict=True) if rv is not value}
         return clone_replace(unconstrained, replace=others, rebuild_strict=False) if others else unconstrained
-
-    def _resized(self) -> list[Any]:
-        """Observed variables with as many draws as there are records, in the order of the leaves."""
-        change_dist_size = imported("pymc.distributions.shape_utils").change_dist_size
-
-        by_name = {rv.name: rv for rv in self._model.observed_RVs}
-        resized = []
-        for name in _responses(self._model, self._leaves).values():
-            rv = by_name[name]
-            others = range(1, rv.ndim - support_dimensions(rv))
-            rest = [rv.type.shape[axis] or rv.shape[axis] for axis in others]
-            resized.append(change_dist_size(rv, (self._length, *rest)))
-        return resized
 
     def _derived(self) -> tuple[list[str], list[Any]]:
         """Deterministics of parameters alone: no record, no number of records and no draw is in them."""
@@ -213,10 +221,18 @@ class _Detached:
                 self._keep(each.name, value)
             elif isinstance(each, Constant):
                 self._keep(each.name, each.data)
-        known = set(inputs_of(outputs)) if outputs else set()
+        replaced |= {each: each.owner.inputs[0] for each in traversal().ancestors(outputs) if self._claims_rows(each)}
+        known = set(traversal().ancestors(outputs))
         replaced = {old: new for old, new in replaced.items() if old in known}
         new = clone_replace(outputs, replace=replaced, rebuild_strict=False) if replaced else outputs
         return Graphs(inputs, [leaf.placeholder for leaf in self._leaves], self._length, new)
+
+    def _claims_rows(self, variable: Any) -> bool:
+        """Whether a node says of an array of records that it has as many rows as the model held."""
+        node = variable.owner
+        if node is None or type(node.op).__name__ != "SpecifyShape":
+            return False
+        return any(base_of(node.inputs[0]) is leaf.placeholder for leaf in self._leaves)
 
     def _keep(self, name: str | None, value: Any) -> None:
         """Note an array that the model holds beside its records."""
