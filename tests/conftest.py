@@ -57,6 +57,7 @@ SLOW = (
     "auditing/",
     "benchmarks/",
     "distributed/",
+    "estimators/test_private_runs.py",
     "experiments/",
     "statistical/",
     "studies/",

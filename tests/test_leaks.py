@@ -7,6 +7,7 @@ with marked ones and searched, what the custodian alone may see must be marked S
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,21 @@ def with_histograms(folder: Path) -> Any:
     return result
 
 
+def with_pymc(folder: Path) -> Any:
+    os.environ.setdefault("PYTENSOR_FLAGS", "cxx=,blas__ldflags=")  # nothing is compiled by PyTensor
+    pm = pytest.importorskip("pymc", reason="PyMC is optional and not installed here: pip install 'dpvi[pymc]'")
+    with pm.Model() as held:
+        z = pm.Normal("z", 0.0, 1.0, shape=2)
+        pm.Deterministic("fitted", z + pm.Data("y", Y, dims=("person", "column")))
+        pm.Normal("response", z, 1.0, observed=held["y"], dims=("person", "column"))
+    model = dpvi.from_pymc(held, record_dim="person")
+    result = dpvi.fit(model, {"y": Y}, PLAN, seed=1, progress=True)
+    result.save(folder / "result.npz")
+    (folder / "result.pickle").write_bytes(pickle.dumps(result))
+    print(result, result.posterior("last").summary())
+    return result, model
+
+
 def measuring(folder: Path) -> Any:
     result = dpvi.fit(location, Y, dpvi.plan(epsilon=1.0, delta=1e-5), seed=1)
     result.save(folder / "result.npz")
@@ -161,6 +177,17 @@ def measuring(folder: Path) -> Any:
     write_report(result, folder / "report.html", posterior=posterior)
     print(result, posterior)
     return result, posterior, str(posterior.summary())
+
+
+def an_estimator(folder: Path) -> Any:
+    estimator = dpvi.PrivateBayesianLinearRegression(
+        epsilon=1.0, delta=1e-5, bounds=(-4, 4), y_bounds=(-4, 4), random_state=1
+    )
+    x, y = dpvi.BoundedScaler((-4, 4)).fit_transform(Y[:, 1:]) * 4, Y[:, 0]
+    estimator.fit(x, y)
+    (folder / "estimator.pkl").write_bytes(pickle.dumps(estimator))
+    print(estimator, estimator.intervals(), estimator.guarantee_)
+    return estimator, estimator.predict_interval(np.zeros((2, 1)))
 
 
 def charged_to_a_ledger(folder: Path) -> Any:
@@ -173,9 +200,11 @@ def charged_to_a_ledger(folder: Path) -> Any:
 ENTRIES = {
     "fit": (fitted_and_used, ("fit", "Result", "Posterior", "Guarantee", "Plan")),
     "fit, measuring": (measuring, ()),
+    "an estimator": (an_estimator, ("BoundedScaler", "PrivateBayesianLinearRegression")),
     "fit, ledger": (charged_to_a_ledger, ("Ledger",)),
     "fit, functions": (lambda _: dpvi.fit(functions(), Y, PLAN, seed=1), ("from_functions",)),
     "fit, guide": (lambda _: fit(Y, guide=location_guide), ("Guided",)),
+    "fit, amortised guide": (lambda _: fit(Y, guide=dpvi.AutoAmortised(location)), ("AutoAmortised",)),
     "fit, not private": (lambda _: fit(Y, plan=dpvi.plan_nonprivate(sampling_rate=RATE, num_steps=3)), ()),
     "fit, all records": (lambda _: fit(Y, plan=private_plan(5, sampling_rate=1.0)), ()),
     "fit, values that are no numbers": (lambda _: fit(np.where(Y > 3, np.nan, Y)), ()),
@@ -187,6 +216,7 @@ ENTRIES = {
     "fit, .arrow": (from_a_table(dpvi.open_arrow, write_arrow, ".arrow"), ("open_arrow",)),
     "a table": (with_a_table, ("Schema", "TableModel", "synthesize", "join")),
     "a formula": (with_a_formula, ("glm",)),
+    "a PyMC model": (with_pymc, ("from_pymc",)),
     "fit_many": (many, ("fit_many",)),
     "fit_many, same_data": (many_of_one, ()),
     "DPSVI": (dpsvi, ("DPSVI",)),
@@ -195,13 +225,14 @@ ENTRIES = {
 }
 CUSTODIANS = {"validate"}  # marked SENSITIVE, see below
 WITHOUT_RECORDS = {
-    *("plan", "plan_nonprivate", "plan_together", "GaussianRelease", "Schedule", "Measuring"),
+    *("plan", "plan_nonprivate", "plan_together", "preview", "GaussianRelease", "Schedule", "Measuring"),
     *("PerLayer", "QuantileClipping"),
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),
     *("CompilerError", "LostProcessError", "ModelError", "SchemaError", "SourceError"),
     *("ConvergenceWarning", "FallbackWarning", "IntervalWarning", "ModelNotice", "PrivacyWarning"),
     *("Audit", "audit", "LedgerError"),
+    *("PrivateBayesianLogisticRegression", "PrivateBayesianPoissonRegression"),  # their way of reading is tried above
 }
 
 

@@ -24,12 +24,19 @@ if TYPE_CHECKING:
         ModelNotice,
         PrivacyWarning,
     )
+    from dpvi.estimators import (
+        BoundedScaler,
+        PrivateBayesianLinearRegression,
+        PrivateBayesianLogisticRegression,
+        PrivateBayesianPoissonRegression,
+    )
     from dpvi.families import FullRank, LowRank, MeanField
     from dpvi.gradients import Aligned, AlignedNatural, Guided, Natural, Preconditioned, Vanilla
     from dpvi.ledger import Ledger, LedgerError
     from dpvi.models.base import ModelError
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
+    from dpvi.models.numpyro.guides.amortised import AutoAmortised
     from dpvi.models.pymc import from_pymc
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from dpvi.privacy import plan, plan_nonprivate, plan_together
     from dpvi.records.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.regression.glm import glm
+    from dpvi.regression.preview import preview
     from dpvi.release.driver import Directive, Released
     from dpvi.run.dpsvi import DPSVI
     from dpvi.run.fitting import fit
@@ -53,6 +61,8 @@ __all__ = [
     "Aligned",
     "AlignedNatural",
     "Audit",
+    "AutoAmortised",
+    "BoundedScaler",
     "CompilerError",
     "Constant",
     "ConvergenceWarning",
@@ -80,6 +90,9 @@ __all__ = [
     "Posterior",
     "Preconditioned",
     "PrivacyWarning",
+    "PrivateBayesianLinearRegression",
+    "PrivateBayesianLogisticRegression",
+    "PrivateBayesianPoissonRegression",
     "QuantileClipping",
     "Released",
     "Result",
@@ -105,6 +118,7 @@ __all__ = [
     "plan",
     "plan_nonprivate",
     "plan_together",
+    "preview",
     "synthesize",
     "validate",
 ]
@@ -149,6 +163,12 @@ _HOMES = {
     "dpvi.table": ("Schema", "SchemaError"),
     "dpvi.records.sources": ("SourceError", "open_arrow", "open_npy", "open_parquet"),
     "dpvi.run.dpsvi": ("DPSVI",),
+    "dpvi.estimators": (
+        "BoundedScaler",
+        "PrivateBayesianLinearRegression",
+        "PrivateBayesianLogisticRegression",
+        "PrivateBayesianPoissonRegression",
+    ),
     "dpvi.families": ("FullRank", "LowRank", "MeanField"),
     "dpvi.run.fitting": ("fit",),
     "dpvi.gradients": ("Aligned", "AlignedNatural", "Guided", "Natural", "Preconditioned", "Vanilla"),
@@ -156,12 +176,14 @@ _HOMES = {
     "dpvi.models.base": ("ModelError",),
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
+    "dpvi.models.numpyro.guides.amortised": ("AutoAmortised",),
     "dpvi.models.pymc": ("from_pymc",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.regression.glm": ("glm",),
+    "dpvi.regression.preview": ("preview",),
     "dpvi.run.many": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
     "dpvi.run.placement.hosts": ("LostProcessError",),

@@ -79,9 +79,9 @@ def discrete(y, b):
 
 
 def growing(y, b):
-    means = numpyro.sample("means", dist.Normal(0.0, 1.0).expand([y.shape[0]]).to_event(1))
+    means = numpyro.sample("means", dist.Normal(0.0, 1.0).expand([2 * y.shape[0]]).to_event(1))
     with numpyro.plate("records", y.shape[0]):
-        normal("y", means, y)
+        normal("y", means[::2], y)
 
 
 def unobserved(y, b):
@@ -185,8 +185,8 @@ BAD = {
         "must run on a batch of one record",
     ),
     "local latent": (
-        build(local=lambda mean: numpyro.sample("u", dist.Normal(mean, 1.0))),
-        "'u' lies inside the record plate 'records' and needs a guide with local variables",
+        build(local=lambda mean: numpyro.sample("u", dist.StudentT(3.0, mean, 1.0))),
+        "'u' lies inside the record plate 'records', cannot be integrated out in closed form, and needs a guide",
     ),
     "latent per record": (growing, "'means' must have the same shape"),
     "discrete latent": (discrete, "'which' is discrete"),

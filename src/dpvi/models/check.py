@@ -34,11 +34,13 @@ from dpvi.models.dependence import depends
 from dpvi.models.failures import explained, place
 from dpvi.models.notices import tell
 from dpvi.models.numpyro import as_model
+from dpvi.models.numpyro.conjugate import described as described_latents
 from dpvi.models.numpyro.discovery import batched
 from dpvi.models.numpyro.execution import LOG_DETERMINANT
 from dpvi.models.numpyro.guides import GuidedModel, check_guide
 from dpvi.models.numpyro.implied import RecordPlate
 from dpvi.models.simulate import Simulated, compiled_for_few_calls, differs, simulate, with_responses
+from dpvi.models.value_findings import finite_findings, integral_findings, size_findings, usable
 from dpvi.population.generative import prior_draws
 from dpvi.records.arrays import structure_of
 from dpvi.records.frames import arguments_of
@@ -51,7 +53,7 @@ _STARTS = (
     "The density of the model is not finite near z = 0, but at draws from its prior. A run that takes steps starts "
     "near z = 0 unless it is told otherwise: pass initial_location=, for example prior medians."
 )
-_OTHER_PROGRAM = 1e-3  # batch of one against batch of three: sums may be ordered differently
+_OFFSETS = (-1.5, 0.8)  # from the posterior mean of what is integrated out, in standard deviations
 
 
 @overload
@@ -136,6 +138,8 @@ def check_model(model: Model | Callable, data: Any, initial_location: Any = None
         raise ModelError(findings)
     if isinstance(ready, GenerativeModel):
         tell_of_plate(_implied(ready))
+        if _integrated(ready):
+            tell(f"Continuous latents of a record are integrated out: {described_latents(_integrated(ready))}.")
     return ready
 
 
@@ -143,6 +147,10 @@ def tell_of_plate(implied: RecordPlate | None) -> None:
     """Say which plate was added to a model, or which were taken as one."""
     if implied is not None:
         tell(f"The model was completed: {implied}. The check found no record that depends on another.")
+
+
+def _integrated(model: Any) -> Mapping[str, Any]:
+    return getattr(getattr(model, "layout", None), "integrated", {})
 
 
 def _implied(model: Any) -> RecordPlate | None:
@@ -225,20 +233,21 @@ def _value_findings(model: Model, structure: Any, initial_location: Any) -> list
                 "keep the record axis in every array, for example no jnp.squeeze without an axis."
             ) from error
         first = first or tried
-        if not _finite_findings(tried.results):
+        if not finite_findings(tried.results):
             if where == _PRIOR:
                 tell(_STARTS)
             break
     else:
         assert first is not None
         tried = first
-    findings = _finite_findings(tried.results)
+    findings = finite_findings(tried.results)
     if isinstance(model, GenerativeModel):
-        findings += _size_findings(tried.results)
+        findings += integral_findings(_integrated(model), tried.results)
+        findings += size_findings(tried.results)
         findings += _neighbour_findings(evaluate, tried)
         if _implied(model) is not None and not findings:  # what no user vouched for is tried at another point, too
             further = _try(model, evaluate, -3 * tried.z, tried.kinds)
-            findings += _size_findings(further.results) + _neighbour_findings(evaluate, further)
+            findings += size_findings(further.results) + _neighbour_findings(evaluate, further)
     return findings
 
 
@@ -252,7 +261,7 @@ class _Tried(NamedTuple):
 
 def _try(model: Model, evaluate: Callable, z: jax.Array, kinds: list[Simulated]) -> _Tried:
     results = [evaluate(z, simulated.first) for simulated in kinds]
-    plain = any(_usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
+    plain = any(usable(result) for simulated, result in zip(kinds, results, strict=True) if simulated.varied)
     if not plain and isinstance(model, GenerativeModel):
         kinds = with_responses(model, z, kinds)
         results = [evaluate(z, simulated.first) for simulated in kinds]
@@ -286,46 +295,12 @@ def _evaluate(model: Model, z: jax.Array, batch: Any) -> dict[str, Any]:
     }
     if isinstance(model, GenerativeModel):
         result["terms"] = model.record_terms(z, batch)
+        if _integrated(model):
+            elsewhere: Any = model  # of NumPyro's models alone
+            result["elsewhere"] = jnp.stack([elsewhere.record_terms(z, batch, offset=each) for each in _OFFSETS])
         result["prior_terms"] = model.outside(z, model.placeholder(_BATCH))[1]
         result["prior_terms_of_one"] = model.outside(z, model.placeholder())[1]
     return jax.lax.stop_gradient(result)
-
-
-def _usable(result: dict[str, Any]) -> bool:
-    return bool(np.any(np.isfinite(result["singles"]) & np.asarray(result["gradients_finite"])))
-
-
-def _finite_findings(results: list[dict[str, Any]]) -> list[str]:
-    findings = []
-    if not results[0]["prior_finite"]:
-        findings.append("The log prior or its gradient is not finite near z = 0: check the prior's parameters.")
-    if any(_usable(result) for result in results):
-        return findings
-    dense = any(np.any(np.isfinite(result["singles"])) for result in results)
-    what = "gradient of the log-likelihood" if dense else "log-likelihood"
-    findings.append(
-        f"The {what} is not finite for any kind of simulated record (normal, uniform, positive, proportions, zeros, "
-        "ones, whole numbers 0 and 1, and responses drawn from the model), neither near z = 0 nor at draws from the "
-        "prior: check the supports and scales of the observed sites, or pass initial_location=, a point where it is."
-    )
-    return findings
-
-
-def _size_findings(results: list[dict[str, Any]]) -> list[str]:
-    findings = []
-    many, one = results[0]["prior_terms"], results[0]["prior_terms_of_one"]
-    for name in sorted(many.keys() - {LOG_DETERMINANT}):
-        if differs(many[name], one[name], _OTHER_PROGRAM):
-            findings.append(
-                f"The prior of {name!r} depends on the number of records: a prior must be fixed before any record is "
-                "seen, and that number is itself private; use a public constant."
-            )
-    if any(differs(result["terms"], result["singles"], _OTHER_PROGRAM) for result in results):
-        findings.append(
-            "The term of a record changes when it is alone in the batch: each term must come from its own record and "
-            "the parameters only; remove means, ranks, differences and sizes taken over the batch."
-        )
-    return findings
 
 
 def _neighbour_findings(evaluate: Callable, tried: _Tried) -> list[str]:

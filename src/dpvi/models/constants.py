@@ -8,9 +8,10 @@ is short beside a first one.
 =================================================  ==================================================================
 argument                                           what happens
 =================================================  ==================================================================
+``dpvi.Levels`` in ``static``                      declared levels of an argument, see :mod:`dpvi.models.levels`
 in ``static``                                      a constant; refused by :mod:`dpvi.models.captured` where it has as
                                                    many rows or entries as there are records
-a number, text, a function, an array without axes  a constant
+a number, text, a function, an array without axes  a constant, and so is an object with settings
 any other array                                    a record
 a number that is the number of records             becomes the number of rows that are scored, and a notice says so:
                                                    the other is private
@@ -30,13 +31,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpvi.declared.columns import Levels
 from dpvi.models.base import Model
+from dpvi.models.levels import with_levels
 from dpvi.models.notices import tell
 from dpvi.records.sources.base import described
 
 _SHORTER = 10  # how many times as many rows the records must have as an array that is no record
 _LEAST = 2  # arrays that have as many rows as the records
-_FEW = 8  # records so few that a size may be their number by accident
+_FEW = 4  # records so few that a size may be their number by accident
 
 
 class Bound(NamedTuple):
@@ -80,11 +83,13 @@ def bound_call(
 ) -> Bound | None:
     """:func:`bound` for the arguments of a call; None where all of them are records."""
     given = {**dict(enumerate(args)), **kwargs}
+    static, levels = _levels(static, given, functions[0])
+    functions = tuple(with_levels(function, levels) for function in functions)
     constants = {key: value for key, value in given.items() if _is_constant(value)}
     static = _checked_static(static, given)
     left_out = not constants or len(constants) == len(given) or isinstance(functions[0], Model)
     if not static and left_out:
-        return None
+        return Bound(_as_given(args, kwargs), functions) if levels else None
     if isinstance(functions[0], Model):
         raise TypeError("static= is for NumPyro functions; a model built from log densities closes over its constants.")
     names = {key: _name(functions[0], key) for key in constants}
@@ -106,6 +111,23 @@ def bound_call(
 
     left = records if by_keyword else tuple(records.values())
     return Bound(left, tuple(map(bind, functions)))
+
+
+def _levels(
+    static: Mapping[str, Any] | None, given: Mapping[Any, Any], function: Any
+) -> tuple[dict[str, Any] | None, dict[str, Levels]]:
+    """Constants alone, and declared levels of arguments that are records."""
+    if not isinstance(static, Mapping) or not any(isinstance(value, Levels) for value in static.values()):
+        return static, {}  # pyright: ignore[reportReturnType]
+    levels = {name: value for name, value in static.items() if isinstance(value, Levels)}
+    unknown = sorted(set(levels) - {_name(function, key) for key in given})
+    if unknown:
+        raise ValueError(f"static declares levels of {', '.join(map(repr, unknown))}, which are no arguments in data.")
+    return {name: value for name, value in static.items() if name not in levels}, levels
+
+
+def _as_given(args: tuple, kwargs: Mapping[str, Any]) -> Any:
+    return args if args else dict(kwargs)
 
 
 def by_position(args: tuple, kwargs: Mapping[str, Any], functions: tuple[Any, ...]) -> Bound:
@@ -130,7 +152,11 @@ def _is_constant(value: Any) -> bool:
     """Whether an argument is a number, text, a type or a function; anything else may hold records."""
     if isinstance(value, (numbers.Number, str, bytes, np.dtype, type)):
         return True
-    return getattr(value, "shape", None) == () or (callable(value) and not hasattr(value, "shape"))
+    if getattr(value, "shape", None) == () or (callable(value) and not hasattr(value, "shape")):
+        return True
+    # an object with settings, such as argparse makes: neither a container nor anything that holds rows
+    holds = ("shape", "__array__", "__len__", "__iter__", "__dataframe__", "extents")
+    return jax.tree.leaves(value) == [value] and not any(hasattr(value, name) for name in holds)
 
 
 def _rows(leaf: Any) -> int | None:

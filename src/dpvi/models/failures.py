@@ -75,13 +75,15 @@ def _said_plainly(error: Exception) -> str | None:
         return (
             "The model must be a JAX function of the records, but hands one of their arrays to NumPy or to Python"
             f"{place(error)}: write jnp.asarray(table)[index] for table[index], and jnp. for np. where a value of a "
-            "record or a parameter enters; sizes are settings, static={...}."
+            "record or a parameter enters; sizes are settings, static={...}, and where the model reads one from an "
+            "argument, as in len(np.unique(group)), declare it, static={'group': dpvi.Levels(range(6))}."
         )
     if isinstance(error, jax.errors.ConcretizationTypeError):
         return (
             f"The model must be a JAX function of the records, but fails with {type(error).__name__}{place(error)}: "
-            "sizes and branches must not depend on values of records; pass sizes as constants, static={...}, and "
-            "branch with jnp.where."
+            "sizes and branches must not depend on values of records; pass sizes as constants, static={...}, declare "
+            "one that the model reads from an argument, as in np.max(label) + 1, by static={'label': "
+            "dpvi.Levels(range(3))}, and branch with jnp.where."
         )
     return None
 

@@ -24,10 +24,10 @@ from dpvi.models.numpyro.guides import GuidedModel
 def warn_of_scales(model: Model | GuidedModel) -> None:
     """Warn where a constant other than one multiplies the log-density of a record; a weight per record is meant so."""
     found = {name: factor for name, factor in _factors(model).items() if factor != 1}
-    if found and isinstance(model, NumPyroModel) and model.layout.enumerated:
+    if found and isinstance(model, NumPyroModel) and (model.layout.enumerated or model.layout.integrated):
         raise ModelError(
-            f"Sites {', '.join(map(repr, found))} are scaled, and discrete latents of a record are summed over: the "
-            "sum of scaled terms is not the scaled sum. Leave handlers.scale out."
+            f"Sites {', '.join(map(repr, found))} are scaled, and latents of a record are summed or integrated out: "
+            "the sum of scaled terms is not the scaled sum. Leave handlers.scale out."
         )
     for factor in dict.fromkeys(found.values()):
         names = ", ".join(repr(name) for name, each in found.items() if each == factor)

@@ -19,10 +19,12 @@ from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistr
 from dpvi.models.base import ModelError
 from dpvi.models.dependence import depends
 from dpvi.models.failures import failure_findings
+from dpvi.models.numpyro.conjugate import Latent, integrable
 from dpvi.models.numpyro.enumeration import Discrete, enumeration_findings, finite_support
 from dpvi.models.numpyro.execution import execute, plates_of, scaled_in_a_loop, whole_batch
 from dpvi.models.numpyro.implied import RecordPlate, Spans, crossing_findings, lacking, spans_of, with_plate
-from dpvi.models.numpyro.missing_plate import Kind, dependent, missing_plate
+from dpvi.models.numpyro.missing_plate import Kind, missing_plate
+from dpvi.models.numpyro.seen import Seen, site_findings, unobserved_finding
 from dpvi.models.sites import Site, layout, support_parameters, with_parameters
 
 BATCH_SIZES = (2, 3)
@@ -45,6 +47,8 @@ class Layout(NamedTuple):
         ``{name: zeros}`` for parameters of networks whose weights have priors: nothing reads where they start.
     enumerated
         Discrete latent sites of a record, which are summed over.
+    integrated
+        Continuous latent sites of a record, which are integrated out in closed form.
     responses
         ``{index of a leaf: site}`` for leaves passed to a site as they are, ``obs=y``.
     implied
@@ -56,27 +60,13 @@ class Layout(NamedTuple):
     imputed: dict[str, np.ndarray]
     unread: dict[str, Any]
     enumerated: dict[str, Discrete]
+    integrated: dict[str, Latent]
     responses: dict[int, str]
     implied: RecordPlate | None
 
 
-class _Seen(NamedTuple):
-    """One sample, param or mutable site of an abstract run."""
-
-    type: str
-    is_observed: bool
-    is_discrete: bool
-    shape: tuple[int, ...]
-    dtype: Any
-    unconstrained_shape: tuple[int, ...]
-    support: Any
-    plates: dict[str, int]  # axes
-    kind: Kind | None = None  # of sample sites, with the sizes of this run alone
-    start: Any = None  # of param sites, as shapes
-
-
 class _Sketch(NamedTuple):
-    sites: dict[str, _Seen]
+    sites: dict[str, Seen]
     plates: dict[str, tuple[int, bool]]  # size of the batch dimension, whether it draws a subsample of its own
     spans: Spans
     responses: dict[int, str]
@@ -93,26 +83,29 @@ def discover(function: Callable, structure: Any) -> Layout:
         raise ModelError(crossed)
     implied = lacking(small.spans, large.spans, BATCH_SIZES)
     if implied is not None:
-        small, large = (_sketch(with_plate(function, implied), structure, size) for size in BATCH_SIZES)
+        function = with_plate(function, implied)
+        small, large = (_sketch(function, structure, size) for size in BATCH_SIZES)
     record_plate, findings = _record_plate(small, large)
     if record_plate is None:
         raise ModelError(findings)
     findings += scale_findings(small.scaled[record_plate], record_plate)
     imputed = _imputed(small, record_plate)
-    # Without a response every site under the plate looks like a local latent, which is not what is wrong.
     unread = _unread(small)
     bounds, finite = _values(small)
     enumerated = _enumerated(small, record_plate, imputed, finite)
     findings += enumeration_findings(enumerated)
-    left_out = {*imputed, *unread, *enumerated}
-    findings += _unobserved_finding(small, record_plate) or _site_findings(small, large, record_plate, left_out)
+    integrated = _integrated(function, structure, small, record_plate, imputed)
+    left_out = {*imputed, *unread, *enumerated, *integrated}
+    findings += unobserved_finding(small.sites, record_plate) or site_findings(
+        small.sites, large.sites, BATCH_SIZES, record_plate, left_out
+    )
     if findings:
         raise ModelError(findings)
     latent = {name: seen for name, seen in small.sites.items() if not seen.is_observed and name not in left_out}
     supports = _fixed_supports(latent, small.sites, bounds)
     entries = [(name, seen.shape, seen.unconstrained_shape, supports[name]) for name, seen in latent.items()]
     zeros = {name: np.zeros((), small.sites[name].dtype) for name in imputed}
-    return Layout(layout(entries), record_plate, zeros, unread, enumerated, small.responses, implied)
+    return Layout(layout(entries), record_plate, zeros, unread, enumerated, integrated, small.responses, implied)
 
 
 def batched(structure: Any, num_records: int) -> Any:
@@ -129,7 +122,7 @@ def _sketch(function: Callable, structure: Any, num_records: int) -> _Sketch:
             if message["type"] == "plate":
                 met.append(message["name"])
                 return whole_batch(message, num_records)
-            return _any_value(message, noise)
+            return any_value(message, noise)
 
         trace = execute(function, batch, fill, key=key)
         kept["sites"] = {name: _seen(message) for name, message in trace.items() if _is_site(message)}
@@ -153,7 +146,7 @@ def _sketch(function: Callable, structure: Any, num_records: int) -> _Sketch:
     return _Sketch(**kept, jaxpr=jaxpr)
 
 
-def _any_value(message: dict, noise: jax.Array) -> Any:
+def any_value(message: dict, noise: jax.Array) -> Any:
     """Some value of a continuous latent site that depends on ``noise``; sampling would fail for improper priors."""
     if message["type"] != "sample" or message["is_observed"]:
         return None
@@ -178,23 +171,23 @@ def _is_site(message: dict) -> bool:
     return message["type"] in ("sample", "param", "mutable")
 
 
-def _seen(message: dict) -> _Seen:
+def _seen(message: dict) -> Seen:
     if message["type"] != "sample":
         start = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), message["value"]
         )
-        return _Seen(message["type"], True, False, (), None, (), None, {}, start=start)
+        return Seen(message["type"], True, False, (), None, (), None, {}, start=start)
     plates = {frame.name: frame.dim for frame in message["cond_indep_stack"]}
     shape, dtype = jnp.shape(message["value"]), jnp.result_type(message["value"])
     in_loop, event_dim = "_scan_current_index" in message["infer"], message["fn"].event_dim
     kind = Kind(_class_name(message["fn"]), message["is_observed"], in_loop, (shape, shape), event_dim)
     if message["is_observed"]:
-        return _Seen("sample", True, False, shape, dtype, (), None, plates, kind)
+        return Seen("sample", True, False, shape, dtype, (), None, plates, kind)
     support = message["fn"].support
     if support is None or support.is_discrete:
-        return _Seen("sample", False, True, shape, dtype, shape, None, plates, kind)
+        return Seen("sample", False, True, shape, dtype, shape, None, plates, kind)
     unconstrained_shape = _bijection(message["name"], support).inverse_shape(shape)
-    return _Seen("sample", False, False, shape, dtype, unconstrained_shape, support, plates, kind)
+    return Seen("sample", False, False, shape, dtype, unconstrained_shape, support, plates, kind)
 
 
 def _class_name(distribution: Any) -> str:
@@ -235,7 +228,32 @@ def _enumerated(
     return latents
 
 
-def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], found: list[tuple[bool, Any]]) -> dict[str, Any]:
+def _integrated(
+    function: Callable, structure: Any, sketch: _Sketch, record_plate: str, imputed: list[str]
+) -> dict[str, Latent]:
+    """The continuous latents of a record, where all of them can be integrated out."""
+    given = {
+        name: jax.ShapeDtypeStruct(seen.shape, seen.dtype)
+        for name, seen in sketch.sites.items()
+        if record_plate in seen.plates and seen.type == "sample" and name not in imputed
+        if not seen.is_observed and not seen.is_discrete
+    }
+    if not given:
+        return {}
+
+    def run(values: Mapping[str, Any], key: jax.Array, noise: jax.Array, batch: Any) -> dict[str, dict]:
+        def fill(message: dict) -> Any:
+            if message["type"] == "plate":
+                return whole_batch(message, BATCH_SIZES[0])
+            return values[message["name"]] if message["name"] in values else any_value(message, noise)
+
+        return execute(function, batch, fill, key=key)
+
+    key, noise = jax.eval_shape(lambda: (jax.random.key(0), jnp.zeros(())))
+    return integrable(run, given, (key, noise, batched(structure, BATCH_SIZES[0])), record_plate, imputed)
+
+
+def _fixed_supports(latent: Iterable[str], sites: dict[str, Seen], found: list[tuple[bool, Any]]) -> dict[str, Any]:
     """Supports with traced bounds replaced by their values, and None where a bound moves with a latent or a record."""
     bounds = iter(found)
     supports = {}
@@ -247,6 +265,15 @@ def _fixed_supports(latent: Iterable[str], sites: dict[str, _Seen], found: list[
             moves, known = moves or flag, [*known, value]
         supports[name] = None if parameters is None or moves else with_parameters(seen.support, known)
     return {name: supports[name] for name in latent}
+
+
+def record_plate_of(small: Mapping[str, dict], large: Mapping[str, dict]) -> str:
+    """The plate that spans the records, from runs on the two batch sizes; a :class:`ModelError` where there is none."""
+    sizes = [plates_of(trace) for trace in (small, large)]
+    spanning = [name for name, size in sizes[0].items() if (size, sizes[1].get(name)) == BATCH_SIZES]
+    if len(spanning) != 1:
+        raise ModelError("One plate must span the records, numpyro.plate(...), with every site of a record under it.")
+    return spanning[0]
 
 
 def _plates(trace: dict[str, dict]) -> dict[str, tuple[int, bool]]:
@@ -302,6 +329,12 @@ def _missing(small: _Sketch, large: _Sketch) -> str:
         other = large.sites.get(name)
         if seen.kind is not None and other is not None:
             kinds[name] = seen.kind._replace(sizes=(seen.shape, other.shape))
+    if len(large.sites) > len(small.sites):
+        return (
+            "The model must have a plate that spans the records, but makes sites for every single record, as a Python "
+            "loop over a time series does; give it one site per record's value under numpyro.plate('records', "
+            "x.shape[0]), and let a whole series be one record."
+        )
     holding = sorted({plate for seen in small.sites.values() if seen.is_observed for plate in seen.plates})
     return missing_plate(kinds, _names(holding), BATCH_SIZES)
 
@@ -336,61 +369,6 @@ def _unread(sketch: _Sketch) -> dict[str, Any]:
         and name.endswith(_NETWORK)
         and any(site.startswith(name.removesuffix(_NETWORK) + "/") for site in sketch.sites)
     }
-
-
-def _unobserved_finding(sketch: _Sketch, record_plate: str) -> list[str]:
-    inside = [seen for seen in sketch.sites.values() if record_plate in seen.plates]
-    if any(seen.is_observed for seen in inside):
-        return []
-    return [
-        f"Plate {record_plate!r} must hold an observed site, but nothing under it is given obs=; "
-        "pass the response in data too."
-    ]
-
-
-def _site_findings(small: _Sketch, large: _Sketch, record_plate: str, left_out: set[str]) -> list[str]:
-    findings = []
-    for name, seen in small.sites.items():
-        other = large.sites.get(name)
-        if other is None:
-            findings.append(f"Site {name!r} must exist for any number of records, but comes and goes with it.")
-        elif seen.type != "sample" and name not in left_out:
-            findings.append(
-                f"The model must hold sample sites only, but {name!r} is a numpyro.{seen.type} (flax modules make "
-                "such sites); give it a prior with numpyro.sample, or a network's weights theirs with "
-                "random_flax_module."
-            )
-        elif not seen.is_observed and name not in left_out:
-            findings += _latent_findings(name, seen, other, record_plate)
-    if all(seen.is_observed or name in left_out for name, seen in small.sites.items()):
-        findings.append("The model must have at least one latent site outside the record plate, but has none to infer.")
-    return findings
-
-
-def _latent_findings(name: str, seen: _Seen, other: _Seen, record_plate: str) -> list[str]:
-    if record_plate in seen.plates:
-        return [
-            f"Latent site {name!r} lies inside the record plate {record_plate!r} and needs a guide with local "
-            "variables: pass one with guide=, marginalise it (for a mixture, numpyro's MixtureSameFamily), or observe "
-            "it."
-        ]
-    if seen.is_discrete:
-        return [
-            f"Latent site {name!r} is discrete and shared by all records, so that no gradient moves it: marginalise "
-            "it, or put it under the record plate if every record has its own."
-        ]
-    if seen.shape != other.shape:
-        known = (
-            None
-            if seen.kind is None
-            else dependent(name, seen.kind._replace(sizes=(seen.shape, other.shape)), BATCH_SIZES)
-        )
-        return [
-            known
-            or f"Latent site {name!r} must have the same shape for any number of records, but grows with it: a "
-            "parameter per record belongs inside the record plate and needs a guide with local variables, guide=."
-        ]
-    return []
 
 
 def _names(names: Iterable[str]) -> str:

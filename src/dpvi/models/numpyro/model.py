@@ -6,7 +6,8 @@ For unconstrained z with sites z_s and bijections b_s to their supports,
     log_likelihood(z, x) = Σ_{sites inside the record plate} log p(site), the model run on a batch holding x alone
 
 so the sum over records is NumPyro's own log joint, and no term ever sees two records. Where a record has discrete
-latents, its term is the logarithm of the sum over their values (:mod:`dpvi.models.numpyro.enumeration`).
+latents, its term is the logarithm of the sum over their values (:mod:`dpvi.models.numpyro.enumeration`); where it has
+continuous ones with a posterior in closed form, of their integral (:mod:`dpvi.models.numpyro.conjugate`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpyro.distributions import biject_to
 
 from dpvi.models.base import Model, Record
 from dpvi.models.numpyro import drawing, execution
+from dpvi.models.numpyro.conjugate import posterior_at
 from dpvi.models.numpyro.discovery import Layout, discover
 from dpvi.models.numpyro.enumeration import combinations
 from dpvi.models.numpyro.implied import with_plate
@@ -68,6 +70,7 @@ class NumPyroModel(PlatedModel):
         self.function = function if self.layout.implied is None else with_plate(function, self.layout.implied)
         self._combinations = combinations(self.layout.enumerated) if self.layout.enumerated else {}
         anyone = {name: values[0] for name, values in self._combinations.items()}  # for what does not depend on it
+        anyone |= {name: latent.reference for name, latent in self.layout.integrated.items()}
         self.given: dict[str, Any] = {**self.layout.imputed, **self.layout.unread, **anyone}
         self._by_name = {site.name: site for site in self.sites}
         # What runs on a placeholder is traced even when called eagerly: NumPyro checks the parameters of concrete
@@ -83,7 +86,7 @@ class NumPyroModel(PlatedModel):
     def log_likelihood(self, z: jax.Array, record: Record) -> jax.Array:
         """log p(x_i | z) for one record, a scalar."""
         batch = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), record)
-        if self._combinations:
+        if self._combinations or self.layout.integrated:
             return jnp.reshape(self.record_terms(z, batch), ())
         inside = execution.record_log_probs(self.run(z, batch), self.record_plate, self.layout.imputed)
         return _sum([execution.total(log_prob) for log_prob, _ in inside])
@@ -116,14 +119,29 @@ class NumPyroModel(PlatedModel):
         """The parts of the log prior by site, as the model computes them on ``batch``; for the model check."""
         return execution.prior_terms(self.run(z, batch, given), self.record_plate)
 
-    def record_terms(self, z: jax.Array, batch: Any, given: Mapping[str, Any] | None = None) -> jax.Array:
-        """The log-likelihood of each record as the model computes it on a whole batch; for the model check."""
+    def record_terms(
+        self, z: jax.Array, batch: Any, given: Mapping[str, Any] | None = None, offset: float = 0.0
+    ) -> jax.Array:
+        """The log-likelihood of each record as the model computes it on a whole batch; for the model check.
+
+        ``offset`` says at which values of integrated latents, see :func:`~dpvi.models.numpyro.conjugate.posterior_at`.
+        """
         num_records = jax.tree.leaves(batch)[0].shape[0]
+        given = given or self.given
 
         def terms(discrete: Mapping[str, Any]) -> jax.Array:
-            trace = self.run(z, batch, {**(given or self.given), **discrete})
-            inside = execution.record_log_probs(trace, self.record_plate, self.layout.imputed)
-            return _sum([_per_record(log_prob, axis, num_records) for log_prob, axis in inside])
+            fixed, subtracted = {**given, **discrete}, []
+            if self.layout.integrated:
+                values, density = posterior_at(
+                    lambda at: self.run(z, batch, {**fixed, **at}),
+                    self.layout.integrated,
+                    num_records,
+                    self.record_plate,
+                    offset,
+                )
+                fixed, subtracted = {**fixed, **values}, [-density]
+            inside = execution.record_log_probs(self.run(z, batch, fixed), self.record_plate, self.layout.imputed)
+            return _sum([*(_per_record(log_prob, axis, num_records) for log_prob, axis in inside), *subtracted])
 
         if not self._combinations:
             return terms({})
@@ -143,7 +161,7 @@ class NumPyroModel(PlatedModel):
     @property
     def alone(self) -> bool:
         """Whether nothing but responses is random in a record."""
-        return not self.layout.imputed and not self.layout.enumerated
+        return not self.layout.imputed and not self.layout.enumerated and not self.layout.integrated
 
     def supported(self, z: jax.Array, batch: Any) -> dict[str, jax.Array]:
         """By observed site, whether what it observes lies in its support."""
@@ -170,11 +188,12 @@ class NumPyroModel(PlatedModel):
         return drawing.finite_values(self, site)
 
     def drawn(self, z: jax.Array, batch: Any, key: jax.Array) -> dict[str, dict]:
-        """As :meth:`run`, with the discrete latents of every record drawn."""
-        if not self._combinations:
+        """As :meth:`run`, with the latents of every record drawn."""
+        own = self._combinations.keys() | self.layout.integrated.keys()
+        if not own:
             return self.run(z, batch)
         num_records = jax.tree.leaves(batch)[0].shape[0]
-        given = {name: value for name, value in self.given.items() if name not in self._combinations}
+        given = {name: value for name, value in self.given.items() if name not in own}
         fill = execution.fill_from(z, self._by_name, given, num_records)
         return execution.execute(self.function, batch, fill, key=key)
 

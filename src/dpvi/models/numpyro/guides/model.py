@@ -22,6 +22,7 @@ from numpyro.distributions import biject_to
 
 from dpvi.models.base import Record
 from dpvi.models.numpyro import execution
+from dpvi.models.numpyro.guides.amortised import amortised
 from dpvi.models.numpyro.guides.discovery import GuidedLayout, discover
 from dpvi.models.numpyro.guides.divergence import closed_divergences, closed_sites
 from dpvi.models.numpyro.guides.execution import NUM_SEED_NORMALS, record_key, run_guide, run_model, shared_key
@@ -69,6 +70,9 @@ class GuidedModel(PlatedModel):
     def __init__(self, function: Callable, guide: Callable, structure: Any):
         self.guide = guide
         self.structure = structure
+        written = amortised(guide)
+        if written is not None:
+            written.set_up(guide, structure)
         self._starts = Starts(function, guide, structure)
         self.parameters = Parameters(self._starts.shapes, self._starts.constraints)
         self.layout: GuidedLayout = discover(function, guide, structure, self._starts.shapes)
