@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dpvi.models.base import GenerativeModel
 from dpvi.records.arrays import as_records
@@ -41,7 +42,9 @@ def drawn_responses(
     num_records = len(next(iter(given.values())))
     batch = dict(model.placeholder(num_records))
     for name, value in given.items():
-        batch[name] = jnp.asarray(as_records(value)[0]).astype(batch[name].dtype)
+        batch[name] = jnp.asarray(as_records(value if hasattr(value, "shape") else np.asarray(value))[0]).astype(
+            batch[name].dtype
+        )
 
     def one(values: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
         z, filled = model.unconstrain(values), dict(batch)
