@@ -50,7 +50,7 @@ def main(given: Sequence[str] | None = None) -> dict[str, float]:
     for epsilon in EPSILONS:
         plan = dpvi.plan(epsilon=epsilon, delta=1e-5, sampling_rate=0.02, num_steps=num_steps, clip_norm=2.0)
         result = dpvi.fit(regression, records, plan, seed=options.seed, progress=options.full)
-        found = np.mean(result.posterior().sample(500)["weights"], axis=0)
+        found = np.asarray(result.posterior().sample(500)["weights"]).mean(axis=0)
         accuracies[f"epsilon {epsilon:g}"] = float(np.mean((fresh["x"] @ found > 0) == fresh["y"]))
         print(f"{result.guarantee}\naccuracy on fresh records: {accuracies[f'epsilon {epsilon:g}']:.3f}")
     print(f"accuracy of the weights that made them: {accuracies['best']:.3f}")
