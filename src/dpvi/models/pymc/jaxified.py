@@ -110,7 +110,7 @@ def _compiled(program: Program, name: str, num_records: int, double: bool) -> tu
     rows = [pt.tensor(dtype=leaf.type.dtype, shape=(num_records, *leaf.type.shape[1:])) for leaf in graphs.leaves]
     fixed = dict(zip(graphs.leaves, rows, strict=True))
     fixed[graphs.length] = pt.constant(num_records, dtype=graphs.length.type.dtype)
-    with pytensor.config.change_flags(cxx="", compute_test_value="off", on_opt_error="ignore"), _as_pytensor_expects():
+    with pytensor.config.change_flags(cxx="", on_opt_error="ignore"), _as_pytensor_expects():
         outputs = clone_replace(graphs.outputs, replace=fixed, rebuild_strict=False)
         streams = generators(outputs)
         inner = FunctionGraph([*graphs.inputs, *rows, *streams], outputs, clone=True)
