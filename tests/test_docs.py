@@ -106,6 +106,6 @@ def test_what_follows_a_fit_runs_and_prints_what_the_page_shows(capsys):
 def test_a_pymc_model_is_fitted_as_the_page_shows(capsys, monkeypatch):
     monkeypatch.setenv("PYTENSOR_FLAGS", "cxx=,blas__ldflags=")  # PyTensor would look for both, and needs neither here
     pytest.importorskip("pymc", reason="PyMC is optional and not installed here: pip install 'dpvi[pymc]'")
-    namespace = _run("pymc-models.md", 7, capsys)
+    namespace = _run("pymc-models.md", 6, capsys)
     summary = namespace["posterior"].summary()
     assert summary.lower[0] < 1 < summary.upper[0]  # what the page's records were drawn with

@@ -264,6 +264,16 @@ def records_as_columns():
     pm.Normal("y", pm.Normal("w", shape=2) @ x, 1.0, observed=NUMBER)
 
 
+def response_as_columns():
+    pm.modelcontext(None).add_coords({"column": ["a", "b"], "person": np.arange(NUM_RECORDS)})
+    pm.Normal("y", pm.Normal("mean"), 1.0, observed=TABLE.T, dims=("column", "person"))
+
+
+def prior_reads_a_response():
+    y = pm.Normal("y", 0.0, 1.0, observed=NUMBER)
+    pm.Normal("z", pm.Normal("mean", y.mean(), 1.0), 1.0, observed=NUMBER)
+
+
 def another_dimension():
     pm.Normal("y", pm.Normal("mean"), 1.0, observed=pm.Data("y_data", NUMBER, dims="rows"))
 
@@ -283,7 +293,7 @@ def without_a_name():
 
 _ALONE = "The term of a record changes when it is alone in the batch"
 REFUSED: dict[str, tuple[Callable[[], None], str]] = {
-    "gaussian_process": (gaussian_process, "Gaussian process"),
+    "gaussian_process": (gaussian_process, "such as a Gaussian process"),
     "latent_process": (latent_process, "as many entries as there are records"),
     "random_walk": (random_walk, "is a time series over all records"),
     "latent_walk": (latent_walk, "'walk' has the dimension of the records"),
@@ -301,6 +311,8 @@ REFUSED: dict[str, tuple[Callable[[], None], str]] = {
     "discrete_latent": (discrete_latent, "Latent 'number' is discrete"),
     "missing_values": (missing_values, "are missing values of an observed variable"),
     "records_as_columns": (records_as_columns, "along axis 1; records must be rows"),
+    "response_as_columns": (response_as_columns, "rows of what is observed must be records"),
+    "prior_reads_a_response": (prior_reads_a_response, "PyMC does not find the density"),
     "another_dimension": (another_dimension, "No array of the model has the dimension 'person'"),
     "nothing_observed": (nothing_observed, "The model observes nothing"),
     "transformed_response": (transformed_response, "observes a transformed array"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpvi.models.pymc.lazily import imported, traversal
 
-_SERIES = ("RandomWalk", "AutoRegressive", "GARCH", "EulerMaruyama", "CAR", "ICAR")
+_SERIES = ("RandomWalk", "AutoRegressive", "GARCH", "EulerMaruyama")
 _FEW = 8  # records so few that other arrays are as long by accident
 
 
@@ -128,12 +128,25 @@ def _observed_findings(model: Any, rv: Any, record_dim: str) -> list[str]:
         ]
     if base.type.ndim == 0:
         return [f"{name!r} observes a single number, which is no record; observe an array with one row per record."]
+    return _row_findings(model, rv, base, record_dim)
+
+
+def _row_findings(model: Any, rv: Any, base: Any, record_dim: str) -> list[str]:
+    """Observed variables whose rows are no records, or not independent."""
+    for holder in (rv.name, base.name):
+        dims = tuple(model.named_vars_to_dims.get(holder) or ())
+        if dims and dims[0] != record_dim:
+            return [
+                f"{holder!r} is observed, and its first dimension is {dims[0]!r}: rows of what is observed must be "
+                f"records. Transpose it, or name its dimensions ({record_dim!r}, ...)."
+            ]
+    op = type(rv.owner.op).__name__
     if rv.ndim <= support_dimensions(rv):
         kind = "a time series" if op.startswith(_SERIES) else "one multivariate density, such as a Gaussian process'"
         return [
-            f"Observed variable {name!r} ({op.removesuffix('RV')}) is {kind} over all records: records depend on each "
-            "other, and one person's influence could not be bounded. Records must be independent given the parameters; "
-            "where each record is a series of its own, give it the shape (records, time)."
+            f"Observed variable {rv.name!r} ({op.removesuffix('RV')}) is {kind} over all records: records depend on "
+            "each other, and one person's influence could not be bounded. Records must be independent given the "
+            "parameters; where each record is a series of its own, give it the shape (records, time)."
         ]
     return []
 
