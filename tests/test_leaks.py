@@ -273,7 +273,55 @@ def verify(folder: Path) -> list[str]:
     return ["verify", str(path)]
 
 
+TABLE = ["--model", "table", "--components", "2", "--quiet"]
+STEPS = ["--sampling-rate", "0.5", "--num-steps", "5", "--clip-norm", "1"]
+
+
+def cli_fit(folder: Path, *more: str) -> list[str]:
+    SCHEMA.save(folder.parent / "schema.toml")
+    table, schema = str(write_table(folder)), str(folder.parent / "schema.toml")
+    budget = ["--schema", schema, "--epsilon=1", "--delta=1e-5", "--output", str(folder / "result.npz")]
+    return ["fit", table, *budget, *TABLE, *STEPS, *more]
+
+
+def of_result(command: str, *more: str) -> Any:
+    def arguments(folder: Path) -> list[str]:
+        assert main(cli_fit(folder)) == 0
+        return [command, str(folder / "result.npz"), *more]
+
+    return arguments
+
+
+def cli_preview(folder: Path) -> list[str]:
+    SCHEMA.save(folder.parent / "schema.toml")
+    asked = ["--formula", "pay ~ job", "--epsilon", "1", "--delta", "1e-5", "--records", "50"]
+    return ["preview", "--schema", str(folder.parent / "schema.toml"), *asked]
+
+
+def cli_synth(folder: Path) -> list[str]:
+    return of_result("synth", "--records=50", "--number=2", "--output", str(folder / "tables"))(folder)
+
+
+def cli_evaluate(folder: Path) -> list[str]:
+    (folder.parent / "model.py").write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "def model(pay):\n"
+        "    mean = numpyro.sample('mean', dist.Normal(0, 1))\n"
+        "    with numpyro.plate('records', pay.shape[0]):\n"
+        "        numpyro.sample('pay', dist.Normal(mean, 1), obs=pay)\n"
+    )
+    model = ["--model", f"{folder.parent / 'model.py'}:model"]
+    assert main([each for each in cli_fit(folder, *model) if each not in ("--components", "2")]) == 0
+    return ["evaluate", str(folder / "result.npz"), "--datasets=2", "--records=50", "--quiet"]
+
+
 CALLS = {
+    "preview": (cli_preview, False),
+    "fit": (cli_fit, False),
+    "summary": (of_result("summary"), False),
+    "report": (of_result("report"), False),
+    "synth": (cli_synth, False),
+    "evaluate": (cli_evaluate, False),
     "plan": (lambda folder: ["plan", *PLAN_ARGUMENTS, "--output", str(folder / "plan.json")], False),
     "audit": (lambda folder: ["audit", *PLAN_ARGUMENTS, "--trials", "200", "--output", str(folder / "a.json")], False),
     "verify": (verify, False),

@@ -158,6 +158,15 @@ class RegressionResult:
 
     waic = loo
 
+    def report(self, path: str | Path, **contents: Any) -> Path:
+        """Write one self-contained HTML page: guarantee, priors, coefficients, predictions, checks.
+
+        ``contents`` are further entries of :class:`dpvi.reporting.Contents`, such as ``title``.
+        """
+        from dpvi.regression.page import write_regression_page
+
+        return write_regression_page(self, path, **contents)
+
     def save(self, path: str | Path) -> None:
         """Write one file with everything that was released and the recipe of the model; :func:`load` reads it."""
         self.result.save(path)

@@ -54,7 +54,9 @@ def effect_figure(effect: Effect) -> Markup:
     )
     places = [float(index) if levels else float(each) for index, each in enumerate(effect.x)]
     names = [each if isinstance(each, str) else number(each, 4) for each in effect.x]
-    marks = list(zip(places, names, strict=True)) if levels else [(each, number(each)) for each in ticks(*frame.x)]
+    every = max(1, -(-len(places) // _MOST_LABELS))
+    named = list(zip(places, names, strict=True))[::every]
+    marks = named if levels else [(each, number(each)) for each in ticks(*frame.x)]
     shapes = (_points if levels else _curve)(effect, places, frame)
     read = [f"{name}: {number(m)} ({number(a)} to {number(b)})" for name, m, a, b in _rows(effect, names)]
     picture = _picture(
