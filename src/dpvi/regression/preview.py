@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from dpvi.privacy import plan as make_plan
 from dpvi.regression.assumed import AssumedLaw
 from dpvi.regression.draws import in_own_units
 from dpvi.regression.fitted import RegressionResult
+from dpvi.regression.glm import declared
 from dpvi.run.fitting import fit
 from dpvi.table import Schema
 
@@ -119,7 +121,7 @@ class Preview(NamedTuple):
 
 def preview(
     formula: str,
-    schema: Schema,
+    schema: Schema | str | Path,
     *,
     family: str = "bernoulli",
     num_records: Sequence[int] | int,
@@ -168,7 +170,9 @@ def preview(
     ----------
     No record is read, so nothing is spent.
     """
-    model = FormulaModel(formula, schema, family, trials, offset, prior or {}, prior_scale, degrees_of_freedom)
+    model = FormulaModel(
+        formula, declared(schema), family, trials, offset, prior or {}, prior_scale, degrees_of_freedom
+    )
     law = AssumedLaw(model, marginals or {}, correlation or {}, effects or {})
     sizes = tuple(validation.whole_number("num_records", each, 10) for each in np.atleast_1d(num_records).tolist())
     budgets = tuple(float(each) for each in np.atleast_1d(epsilon).tolist())
