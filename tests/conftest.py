@@ -61,6 +61,7 @@ SLOW = (
     "experiments/",
     "statistical/",
     "studies/",
+    "studio/test_in_a_browser.py",
     "test_examples.py",
 )
 
