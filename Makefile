@@ -51,6 +51,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
 	$(BIN)/python benchmarks/ghost_clipping.py --output benchmarks/results/ghost_clipping.json
 	$(BIN)/python benchmarks/rounding.py
+	$(BIN)/python benchmarks/rewrites.py
 	$(BIN)/python benchmarks/evaluation.py
 
 # models after tutorials, as they are: who runs, who is refused and why, and some posteriors beside NUTS

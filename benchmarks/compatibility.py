@@ -1,9 +1,9 @@
 """Models after tutorials, put through ``check`` and ``fit`` unchanged: ``python benchmarks/compatibility.py``.
 
 Every model of ``tutorials/`` gets one line: whether its records are independent, so that it should run, and what
-becomes of it; with ``--fits`` those that run are fitted for a few steps, too. For some of them the posterior of a long run at a
-large ε is compared with that of NUTS: the largest distance of two means of a parameter, in standard deviations of NUTS.
-Results go to ``--output`` as JSON, and as a table beside it.
+becomes of it; with ``--fits`` those that run are fitted for a few steps, too. For some of them the posterior of a long
+run at a large ε is compared with that of NUTS: the largest distance of two means of a parameter, in standard deviations
+of NUTS. Results go to ``--output`` as JSON, and as a table beside it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def short_plan() -> dpvi.Plan:
 @functools.cache
 def long_plan() -> dpvi.Plan:
     """Many steps under an ε that adds hardly any noise."""
-    return dpvi.plan(epsilon=1000.0, delta=1e-5, sampling_rate=0.5, num_steps=3000, clip_norm=15.0)
+    return dpvi.plan(noise_multiplier=0.1, delta=1e-5, sampling_rate=0.5, num_steps=3000, clip_norm=50.0)
 
 
 def guide_of(entry: Entry) -> Any:
@@ -140,7 +140,8 @@ def markdown(found: Mapping[str, Any]) -> str:
         [
             "# Models after tutorials\n\n`make compatibility`\n",
             f"{total['eligible that run']} of {total['eligible']} eligible models run unchanged "
-            f"({total['share']:.0%}); of the {total['models'] - total['eligible']} others {total['others that run']} were accepted.\n",
+            f"({total['share']:.0%}); of the {total['models'] - total['eligible']} others {total['others that run']} "
+            "were accepted.\n",
             table(("model", "after", "eligible", "verdict"), rows),
             "\n## Beside NUTS, at a large ε\n",
             "Largest distance of posterior means in standard deviations of NUTS, and ratios of standard deviations. "

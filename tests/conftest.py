@@ -59,6 +59,7 @@ SLOW = (
     "distributed/",
     "estimators/test_private_runs.py",
     "experiments/",
+    "run/test_dpsvi_examples.py",
     "statistical/",
     "studies/",
     "test_examples.py",

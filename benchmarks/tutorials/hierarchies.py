@@ -15,6 +15,7 @@ from tutorials.entry import (
     COUNTS,
     ERRORS,
     GROUP,
+    GROUPED,
     HITS,
     ITEMS,
     OTHER_GROUP,
@@ -194,12 +195,12 @@ def own_variances(y):
 
 
 ENTRIES = [
-    Entry(varying_intercepts, "Stan: radon", (GROUP, Y, 6)),
-    Entry(levels_from_records, "NumPyro: hierarchical linear regression", (GROUP, Y), static=SIX),
+    Entry(varying_intercepts, "Stan: radon", (GROUP, GROUPED, 6)),
+    Entry(levels_from_records, "NumPyro: hierarchical linear regression", (GROUP, GROUPED), static=SIX),
     Entry(varying_slopes, "NumPyro: UCB admissions", (GROUP, BITS, TRIALS, HITS), static=SIX),
     Entry(crossed, "PyMC: crossed effects", (GROUP, OTHER_GROUP, Y)),
-    Entry(nested, "NumPyro: mortality", {"group": GROUP, "y": Y}, static={"regions": TABLE}),
-    Entry(not_centred, "NumPyro: bad posterior geometry", (GROUP, Y)),
+    Entry(nested, "NumPyro: mortality", {"group": GROUP, "y": GROUPED}, static={"regions": TABLE}),
+    Entry(not_centred, "NumPyro: bad posterior geometry", (GROUP, GROUPED)),
     Entry(eight_schools, "NumPyro: eight schools", (len(Y), ERRORS, Y)),
     Entry(schools_without_plate, "PyMC: eight schools", (ERRORS, Y)),
     Entry(fully_pooled, "NumPyro: baseball", (TRIALS, HITS)),
