@@ -30,7 +30,7 @@ import dpvi
 LIMIT = 0.2  # standard deviations
 SEED = 2**200
 COMPARED = ("linear", "logistic", "poisson", "changing_scale", "ordered", "varying_intercepts", "partly_pooled")
-COMPARED += ("pumps", "random_effects", "partly_pooled_logits", "outliers")
+COMPARED += ("doses", "zero_inflated", "pumps", "random_effects", "partly_pooled_logits", "outliers")
 
 
 def outliers(x: Any, y: Any) -> None:
@@ -53,7 +53,7 @@ def short_plan() -> dpvi.Plan:
 @functools.cache
 def long_plan() -> dpvi.Plan:
     """Many steps under an ε that adds hardly any noise."""
-    return dpvi.plan(noise_multiplier=0.1, delta=1e-5, sampling_rate=0.5, num_steps=3000, clip_norm=50.0)
+    return dpvi.plan(noise_multiplier=0.1, delta=1e-5, sampling_rate=1.0, num_steps=2000, clip_norm=100.0)
 
 
 def guide_of(entry: Entry) -> Any:
@@ -93,7 +93,8 @@ def verdict(entry: Entry, fits: bool) -> dict[str, Any]:
 
 def compared(entry: Entry) -> dict[str, Any]:
     """The posterior at a large ε beside that of NUTS."""
-    draws = fitted(entry, long_plan(), family=dpvi.FullRank()).posterior("average").sample(4000, key=jax.random.key(1))
+    result = fitted(entry, long_plan(), family=dpvi.FullRank(), estimator=dpvi.Aligned(num_draws=16))
+    draws = result.posterior("average").sample(4000, key=jax.random.key(1))
     model = WITHOUT_DISCRETE.get(entry.name, entry.model)
     sampler = MCMC(NUTS(model), num_warmup=500, num_samples=1500, progress_bar=False)
     args = entry.data if isinstance(entry.data, tuple) else ()

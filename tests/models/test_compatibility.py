@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import jax
 import jax.numpy as jnp
 import pytest
+from harness.output import RESULTS
 from tutorials import ENTRIES
 
 import dpvi
@@ -48,3 +51,11 @@ def test_nine_of_ten_eligible_models_run_and_no_other():
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
     assert sum(entry.refused is None for entry in eligible) >= SHARE * len(eligible)
     assert all(entry.refused is not None for entry in ENTRIES if not entry.eligible)
+
+
+def test_the_committed_table_is_of_these_models():
+    committed = json.loads((RESULTS / "compatibility.json").read_text(encoding="utf-8"))
+    assert {line["model"]: line["runs"] for line in committed["models"]} == {
+        entry.name: entry.refused is None for entry in ENTRIES
+    }
+    assert sum(each["within the limit"] for each in committed["NUTS"]) >= 10
