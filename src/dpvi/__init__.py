@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
     from dpvi.models.numpyro.guides.amortised import AutoAmortised
+    from dpvi.models.pymc import from_pymc
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
@@ -107,6 +108,7 @@ __all__ = [
     "fit",
     "fit_many",
     "from_functions",
+    "from_pymc",
     "glm",
     "join",
     "na_dpvi_sgd",
@@ -175,6 +177,7 @@ _HOMES = {
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
     "dpvi.models.numpyro.guides.amortised": ("AutoAmortised",),
+    "dpvi.models.pymc": ("from_pymc",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),
