@@ -79,19 +79,33 @@ def _without_numbers(text: str) -> list[list[str]]:
     return [line for line in lines if line]
 
 
-def test_what_follows_a_fit_runs_and_prints_what_the_page_shows(capsys):
-    page = (REPOSITORY / "docs" / "how-to" / "after-the-fit.md").read_text(encoding="utf-8")
+def _run(name: str, num_blocks: int, capsys: pytest.CaptureFixture[str]) -> dict:
+    """Run the blocks of a page in order, compare what they print, and return their variables."""
+    page = (REPOSITORY / "docs" / "how-to" / name).read_text(encoding="utf-8")
     blocks = re.findall(r"```(python|text)\n(.*?)```", page, flags=re.DOTALL)
-    assert len(blocks) == 11
+    assert len(blocks) == num_blocks
     namespace: dict = {"__name__": "a page"}
     with warnings.catch_warnings(), jax.numpy_dtype_promotion("standard"):
         warnings.simplefilter("ignore", FutureWarning)  # ArviZ announces 1.0
         warnings.simplefilter("ignore", PrivacyWarning)
         for kind, content in blocks:
             if kind == "python":
-                exec(compile(content, "after-the-fit.md", "exec"), namespace)
+                exec(compile(content, name, "exec"), namespace)
             else:
                 assert _without_numbers(capsys.readouterr().out) == _without_numbers(content)
+    return namespace
+
+
+def test_what_follows_a_fit_runs_and_prints_what_the_page_shows(capsys):
+    namespace = _run("after-the-fit.md", 11, capsys)
     summary = namespace["posterior"].summary()
     assert summary.lower[0] < 1 < summary.upper[0]  # what the page's records were drawn with
     assert summary.lower[1] < -1 < summary.upper[1]
+
+
+def test_a_pymc_model_is_fitted_as_the_page_shows(capsys, monkeypatch):
+    monkeypatch.setenv("PYTENSOR_FLAGS", "cxx=,blas__ldflags=")  # PyTensor would look for both, and needs neither here
+    pytest.importorskip("pymc", reason="PyMC is optional and not installed here: pip install 'dpvi[pymc]'")
+    namespace = _run("pymc-models.md", 6, capsys)
+    summary = namespace["posterior"].summary()
+    assert summary.lower[0] < 1 < summary.upper[0]  # what the page's records were drawn with

@@ -34,3 +34,16 @@ def test_gaussian_mixture():
 def test_variational_auto_encoder():
     found = variational_auto_encoder.main(["--seed", "0"])
     assert found["trained"] < 0.75 * found["start"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The noise of the steps:dpvi.ConvergenceWarning")
+def test_pymc_logistic_regression(monkeypatch):
+    monkeypatch.setenv("PYTENSOR_FLAGS", "cxx=,blas__ldflags=")  # PyTensor would look for both, and needs neither here
+    pytest.importorskip("pymc", reason="PyMC is optional and not installed here: pip install 'dpvi[pymc]'")
+    from examples import pymc_logistic_regression
+
+    found = pymc_logistic_regression.main(["--seed", "0"])
+    assert found["best"] > 0.7
+    assert found["epsilon 4"] > found["best"] - 0.02
+    assert found["epsilon 1"] > found["best"] - 0.05  # chance is a quarter below

@@ -7,6 +7,7 @@ with marked ones and searched, what the custodian alone may see must be marked S
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,21 @@ def with_histograms(folder: Path) -> Any:
     return result
 
 
+def with_pymc(folder: Path) -> Any:
+    os.environ.setdefault("PYTENSOR_FLAGS", "cxx=,blas__ldflags=")  # nothing is compiled by PyTensor
+    pm = pytest.importorskip("pymc", reason="PyMC is optional and not installed here: pip install 'dpvi[pymc]'")
+    with pm.Model() as held:
+        z = pm.Normal("z", 0.0, 1.0, shape=2)
+        pm.Deterministic("fitted", z + pm.Data("y", Y, dims=("person", "column")))
+        pm.Normal("response", z, 1.0, observed=held["y"], dims=("person", "column"))
+    model = dpvi.from_pymc(held, record_dim="person")
+    result = dpvi.fit(model, {"y": Y}, PLAN, seed=1, progress=True)
+    result.save(folder / "result.npz")
+    (folder / "result.pickle").write_bytes(pickle.dumps(result))
+    print(result, result.posterior("last").summary())
+    return result, model
+
+
 def measuring(folder: Path) -> Any:
     result = dpvi.fit(location, Y, dpvi.plan(epsilon=1.0, delta=1e-5), seed=1)
     result.save(folder / "result.npz")
@@ -200,6 +216,7 @@ ENTRIES = {
     "fit, .arrow": (from_a_table(dpvi.open_arrow, write_arrow, ".arrow"), ("open_arrow",)),
     "a table": (with_a_table, ("Schema", "TableModel", "synthesize", "join")),
     "a formula": (with_a_formula, ("glm",)),
+    "a PyMC model": (with_pymc, ("from_pymc",)),
     "fit_many": (many, ("fit_many",)),
     "fit_many, same_data": (many_of_one, ()),
     "DPSVI": (dpsvi, ("DPSVI",)),
@@ -208,7 +225,7 @@ ENTRIES = {
 }
 CUSTODIANS = {"validate"}  # marked SENSITIVE, see below
 WITHOUT_RECORDS = {
-    *("plan", "plan_nonprivate", "plan_together", "GaussianRelease", "Schedule", "Measuring"),
+    *("plan", "plan_nonprivate", "plan_together", "preview", "GaussianRelease", "Schedule", "Measuring"),
     *("PerLayer", "QuantileClipping"),
     *("Aligned", "AlignedNatural", "Natural", "Preconditioned", "Vanilla", "FullRank", "LowRank", "MeanField"),
     *("Constant", "Levels", "Numeric", "OneHot", "Directive", "Released", "na_dpvi_sgd", "__version__"),
@@ -256,12 +273,61 @@ def verify(folder: Path) -> list[str]:
     return ["verify", str(path)]
 
 
+TABLE = ["--model", "table", "--components", "2", "--quiet"]
+STEPS = ["--sampling-rate", "0.5", "--num-steps", "5", "--clip-norm", "1"]
+
+
+def cli_fit(folder: Path, *more: str) -> list[str]:
+    SCHEMA.save(folder.parent / "schema.toml")
+    table, schema = str(write_table(folder)), str(folder.parent / "schema.toml")
+    budget = ["--schema", schema, "--epsilon=1", "--delta=1e-5", "--output", str(folder / "result.npz")]
+    return ["fit", table, *budget, *TABLE, *STEPS, *more]
+
+
+def of_result(command: str, *more: str) -> Any:
+    def arguments(folder: Path) -> list[str]:
+        assert main(cli_fit(folder)) == 0
+        return [command, str(folder / "result.npz"), *more]
+
+    return arguments
+
+
+def cli_preview(folder: Path) -> list[str]:
+    SCHEMA.save(folder.parent / "schema.toml")
+    asked = ["--formula", "pay ~ job", "--epsilon", "1", "--delta", "1e-5", "--records", "50"]
+    return ["preview", "--schema", str(folder.parent / "schema.toml"), *asked]
+
+
+def cli_synth(folder: Path) -> list[str]:
+    return of_result("synth", "--records=50", "--number=2", "--output", str(folder / "tables"))(folder)
+
+
+def cli_evaluate(folder: Path) -> list[str]:
+    (folder.parent / "model.py").write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "def model(pay):\n"
+        "    mean = numpyro.sample('mean', dist.Normal(0, 1))\n"
+        "    with numpyro.plate('records', pay.shape[0]):\n"
+        "        numpyro.sample('pay', dist.Normal(mean, 1), obs=pay)\n"
+    )
+    model = ["--model", f"{folder.parent / 'model.py'}:model"]
+    assert main([each for each in cli_fit(folder, *model) if each not in ("--components", "2")]) == 0
+    return ["evaluate", str(folder / "result.npz"), "--datasets=2", "--records=50", "--quiet"]
+
+
 CALLS = {
+    "preview": (cli_preview, False),
+    "fit": (cli_fit, False),
+    "summary": (of_result("summary"), False),
+    "report": (of_result("report"), False),
+    "synth": (cli_synth, False),
+    "evaluate": (cli_evaluate, False),
     "plan": (lambda folder: ["plan", *PLAN_ARGUMENTS, "--output", str(folder / "plan.json")], False),
     "audit": (lambda folder: ["audit", *PLAN_ARGUMENTS, "--trials", "200", "--output", str(folder / "a.json")], False),
     "verify": (verify, False),
     "demo": (lambda folder: ["demo", "--seed", "1", "--output", str(folder)], False),
     "ledger": (lambda folder: ["ledger", "create", str(folder / "l"), "--epsilon=1", "--delta=1e-6"], False),
+    "studio": (lambda folder: ["studio", "--host", "0.0.0.0"], False),  # at work: tests/studio/test_in_a_browser.py
     "schema check": (schema_check, True),
     "schema draft": (lambda folder: ["schema", "draft", str(write_table(folder))], True),
 }
@@ -281,7 +347,7 @@ def test_no_command_leaks(name, tmp_path, capfd, monkeypatch):
         secrets = secrets_of(rows, MARKER, set())
         monkeypatch.setattr("dpvi.cli.demo.simulate", lambda: (rows, (rows[:, 1] > 0).astype(np.int32)))
     seen = observe(lambda folder: main(arguments(folder)), tmp_path / "out", capfd)
-    refused = name in ("schema check", "verify")  # a table beside its schema, a result with a small seed
+    refused = name in ("schema check", "verify", "studio")  # outside a schema, a small seed, not on this machine
     assert (seen.error, seen.returned) == (None, 2 if refused else 0)
     found = secrets.found_in(seen.leaves())
     assert found == [] or (custodians and "SENSITIVE" in seen.console)

@@ -50,6 +50,7 @@ def test_the_promised_names_are_public():
         "fit",
         "fit_many",
         "from_functions",
+        "from_pymc",
         "check",
         "validate",
         "Plan",

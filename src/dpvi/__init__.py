@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from dpvi.models.check import check
     from dpvi.models.functions import from_functions
     from dpvi.models.numpyro.guides.amortised import AutoAmortised
+    from dpvi.models.pymc import from_pymc
     from dpvi.models.table import TableModel
     from dpvi.models.validate import validate
     from dpvi.posterior import Posterior, Result, join
     from dpvi.privacy import plan, plan_nonprivate, plan_together
     from dpvi.records.sources import SourceError, open_arrow, open_npy, open_parquet
     from dpvi.regression.glm import glm
+    from dpvi.regression.preview import preview
     from dpvi.release.driver import Directive, Released
     from dpvi.run.dpsvi import DPSVI
     from dpvi.run.fitting import fit
@@ -106,6 +108,7 @@ __all__ = [
     "fit",
     "fit_many",
     "from_functions",
+    "from_pymc",
     "glm",
     "join",
     "na_dpvi_sgd",
@@ -115,6 +118,7 @@ __all__ = [
     "plan",
     "plan_nonprivate",
     "plan_together",
+    "preview",
     "synthesize",
     "validate",
 ]
@@ -173,11 +177,13 @@ _HOMES = {
     "dpvi.models.check": ("check",),
     "dpvi.models.functions": ("from_functions",),
     "dpvi.models.numpyro.guides.amortised": ("AutoAmortised",),
+    "dpvi.models.pymc": ("from_pymc",),
     "dpvi.models.table": ("TableModel",),
     "dpvi.models.validate": ("validate",),
     "dpvi.posterior": ("Posterior", "Result", "join"),
     "dpvi.privacy": ("plan", "plan_nonprivate", "plan_together"),
     "dpvi.regression.glm": ("glm",),
+    "dpvi.regression.preview": ("preview",),
     "dpvi.run.many": ("fit_many",),
     "dpvi.synthetic": ("synthesize",),
     "dpvi.run.placement.hosts": ("LostProcessError",),

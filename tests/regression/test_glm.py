@@ -19,6 +19,7 @@ import dpvi
 import dpvi.regression
 from dpvi.models.formula import FormulaError
 from dpvi.posterior import storage
+from dpvi.regression import checks
 from dpvi.regression.draws import drawn, in_own_units
 from dpvi.table import Boolean, Categorical, Count, Numeric, Schema
 
@@ -79,7 +80,7 @@ def rewritten(path, new, change):
     header = json.loads(arrays["header"].tobytes())
     change(header)
     arrays["header"] = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
-    arrays["checksum"] = np.frombuffer(storage._digest(arrays), np.uint8)
+    arrays["checksum"] = np.frombuffer(storage.checksum_of(arrays), np.uint8)
     np.savez(new, **arrays)
     return new
 
@@ -175,6 +176,63 @@ def test_a_result_of_another_model_is_no_regression(fitted):
 
 def test_the_guarantee_names_no_arrays_of_the_models_own(fitted):
     assert fitted.result.circumstances.captured == ()
+
+
+def test_the_page_previews_what_the_fit_then_has(page, fitted):
+    expected = page[0]["expected"]
+    rows = fitted.summary().to_dict()
+    assert expected.names == tuple(rows)
+    fitted_widths = np.array([row["upper"] - row["lower"] for row in rows.values()])
+    ratio = expected.width[0, 0] / fitted_widths
+    assert np.all((ratio > 0.5) & (ratio < 2))
+    assert np.all(expected.nonprivate[0] < 1.5 * expected.width[0, 0])
+
+
+def test_contrasts_are_differences_of_adjusted_predictions(fitted):
+    at = {"charge": "drug", "priors": 2}
+    shown = fitted.adjusted_predictions("age", [30, 40], at=at)
+    changed = fitted.comparisons("age", (30, 40), at=at)
+    np.testing.assert_allclose(changed.estimate[0], shown.estimate[1] - shown.estimate[0], atol=1e-12)
+    predicted = fitted.predict({"age": [30, 40], "charge": ["drug"] * 2, "priors": [2, 2]})
+    np.testing.assert_allclose(shown.estimate, predicted.estimate, atol=1e-12)
+    assert changed.labels == ("40 − 30",)
+    assert changed.upper[0] < 0
+
+
+def test_adjusted_predictions_are_averaged_over_the_released_population(fitted, people):
+    shown = fitted.adjusted_predictions("charge").to_pandas()
+    for level in ("theft", "drug", "other"):
+        everyone = fitted.predict(people.assign(charge=level)).estimate.mean()
+        assert shown.loc[level, "estimate"] == pytest.approx(everyone, abs=0.02)
+    assert list(fitted.comparisons("charge", scale="ratio").labels) == ["drug / theft", "other / theft"]
+
+
+def test_what_is_held_or_compared_must_be_declared(fitted):
+    with pytest.raises(FormulaError, match="no predictor"):
+        fitted.comparisons("agee")
+    with pytest.raises(FormulaError, match="no declared value"):
+        fitted.adjusted_predictions("charge", ["arson"])
+    with pytest.raises(FormulaError, match="at names 'sex'"):
+        fitted.adjusted_predictions("charge", at={"sex": "m"})
+    with pytest.raises(ValueError, match="scale must be"):
+        fitted.comparisons("age", scale="odds")
+
+
+def test_a_right_model_passes_its_check_and_a_wrong_count_does_not(fitted):
+    found = fitted.check()
+    assert found.p_value > 1e-3
+    assert found.released.sum() == pytest.approx(6000, rel=0.1)
+    doubled = found.released + np.eye(len(found.released))[-3] * 0.1 * found.released.sum()
+    wrong = checks._compared(doubled, found.expected, 20.0, fitted.posterior.distribution.answer, ())
+    assert wrong.p_value < 1e-6
+
+
+def test_pictures_show_every_coefficient_and_both_ends_of_an_interval(fitted):
+    coefficients = fitted.plot_coefficients()
+    assert len(coefficients.axes[0].get_yticks()) == 4
+    band = fitted.plot_predictions("age", at={"charge": "drug", "priors": 2}).axes[0]
+    assert len(band.lines[0].get_xdata()) == 25
+    assert fitted.plot_comparisons("charge").axes[0].get_xlabel() == "charge"
 
 
 def test_what_needs_records_again_is_refused(fitted):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from dpvi.cli.parser import add_command, add_json
+
 if TYPE_CHECKING:
     from dpvi.declared.plan import Plan
 
@@ -14,11 +16,13 @@ _BROKEN = 1
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "audit",
         help="measure what the mechanism gives away, on canaries",
         description="Run the shipped mechanism on canaries and print a lower bound on epsilon beside the promise of a "
         "plan. No records are needed. The exit status is 1 where the promise is broken.",
+        example="dpvi audit --epsilon 1 --delta 1e-5 --output audit.png\ndpvi audit plan.json --json",
     )
     parser.add_argument("plan", nargs="?", metavar="PLAN", help="a stored plan; or give the settings of one:")
     parser.add_argument("--epsilon", type=float, default=1.0, help="budget (default: 1.0)")
@@ -31,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--confidence", type=float, default=0.99, help="of the bound (default: 0.99)")
     parser.add_argument("--background", default="orthogonal", help="other records: orthogonal (default) or opposed")
     parser.add_argument("--seed", type=int, help="repeatable audit (default: system entropy)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.add_argument(
         "--output", action="append", default=[], metavar="FILE", help="write .json, .png, .pdf or .svg; may be repeated"
     )

@@ -6,21 +6,32 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from dpvi.cli.parser import add_command
+
 NUM_RECORDS = 10_000
+NUM_PEOPLE = 6_000
 WEIGHTS = (1.0, -0.5, 0.25, 0.0, -1.5)
 COLUMNS = tuple(f"x{i}" for i in range(len(WEIGHTS)))
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("demo", help="fit a private logistic regression on simulated records")
+    parser = add_command(
+        subparsers,
+        "demo",
+        help="fit a private logistic regression on simulated records",
+        example="dpvi demo\ndpvi demo --csv people.csv",
+    )
     parser.add_argument("--epsilon", type=float, default=1.0, help="privacy budget (default: 1.0)")
     parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for the plot and the result")
     parser.add_argument("--seed", type=int, default=None, help="repeatable run, NOT PRIVATE (default: system entropy)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="only write a small table of simulated people")
     parser.set_defaults(func=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Plan, fit, print and plot."""
+    if arguments.csv is not None:
+        return write_people(arguments.csv)
     import dpvi
     from dpvi.reporting import write_report
 
@@ -115,3 +126,30 @@ def plot(posteriors: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=150)
     plt.close(figure)
     print(f"Saved a plot of the intervals to {path}.")
+
+
+def write_people(path: Path) -> int:
+    """A table of simulated people, for trying commands on: nobody in it exists."""
+    from dpvi.cli.files import new_file, write_text
+
+    write_text(new_file(path), people())
+    print(f"{NUM_PEOPLE:,} simulated people are in {path}. Next: dpvi schema draft {path} --output schema.toml")
+    return 0
+
+
+def people() -> str:
+    """CSV: age, hours of work, schooling, sector, children, and whether somebody earns much."""
+    import numpy as np
+
+    rng = np.random.default_rng(7)
+    age = rng.integers(18, 80, NUM_PEOPLE)
+    schooling = np.clip(np.rint(rng.normal(12, 3, NUM_PEOPLE) - (age > 60)), 4, 20).astype(int)
+    hours = np.clip(np.rint(rng.normal(40 - 0.15 * np.abs(age - 45), 9)), 1, 90).astype(int)
+    sector = np.where(rng.random(NUM_PEOPLE) < 0.2 + 0.03 * (schooling - 4), 1, rng.integers(0, 3, NUM_PEOPLE))
+    children = np.minimum(rng.poisson(np.where(age > 25, 1.3, 0.3)), 9)
+    score = -4 + 0.03 * age + 0.05 * (hours - 40) + 0.2 * (schooling - 12) + 0.6 * (sector == 1)
+    earns = rng.random(NUM_PEOPLE) < 1 / (1 + np.exp(-score))
+    names = np.array(["private", "public", "self-employed"])[sector]
+    columns = (age, hours, schooling, names, children, np.where(earns, "yes", "no"))
+    lines = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join(["age,hours,schooling,sector,children,earns_much", *lines]) + "\n"

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
+
+from dpvi.cli.parser import add_command, add_json
 
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "ledger",
         help="begin or show the ledger of a data set, or give back what a killed run reserved",
         description="The ledger of a protected data set: what all runs on it may spend together, and have spent.",
+        example="dpvi ledger create people.ledger --epsilon 3 --delta 1e-5\ndpvi ledger show people.ledger",
     )
     actions = parser.add_subparsers(title="actions", dest="action", metavar="action", required=True)
-    create = actions.add_parser("create", help="begin a ledger; its terms never change")
+    create = add_command(
+        actions,
+        "create",
+        help="begin a ledger; its terms never change",
+        example="dpvi ledger create people.ledger --epsilon 3 --delta 1e-5 --unit 'one patient'",
+    )
     create.add_argument("file", metavar="FILE", help="where to keep it; it must not exist")
     create.add_argument("--epsilon", type=float, required=True, help="limit of all runs together")
     create.add_argument("--delta", type=float, required=True, help="limit of all runs together")
@@ -30,19 +40,32 @@ def add_parser(subparsers: Any) -> None:
         help="share of delta for plans that sample records, such as 0.1; without it none may run",
     )
     create.set_defaults(func=run_create)
-    show = actions.add_parser("show", help="print what is spent, reserved and left, and every run")
+    show = add_command(
+        actions,
+        "show",
+        help="print what is spent, reserved and left, and every run",
+        example="dpvi ledger show people.ledger --verify",
+    )
     show.add_argument("file", metavar="FILE")
     show.add_argument("--verify", action="store_true", help="also compute again what every run costs")
+    add_json(show)
     show.set_defaults(func=run_show)
-    declare = actions.add_parser("declare", help="reserve what several stored plans cost together, by tight accounting")
+    declare = add_command(
+        actions,
+        "declare",
+        help="reserve what several stored plans cost together, by tight accounting",
+        example="dpvi ledger declare people.ledger first.json second.json",
+    )
     declare.add_argument("file", metavar="FILE")
     declare.add_argument("plans", metavar="PLAN", nargs="+", help="a plan, from dpvi plan --output or Plan.save")
     declare.set_defaults(func=run_declare)
-    release = actions.add_parser(
+    release = add_command(
+        actions,
         "release",
         help="give back what a killed run reserved: says that NOTHING of it was published or seen",
         description="Give back what a run reserved. By this you say that NOTHING of the run was published or seen: no "
         "result, no file, no plot, by nobody. If you do not know, leave it reserved.",
+        example="dpvi ledger release people.ledger run-3 --because 'the machine lost power'",
     )
     release.add_argument("file", metavar="FILE")
     release.add_argument("name", metavar="NAME", help="of the run, as shown")
@@ -68,12 +91,24 @@ def run_show(options: argparse.Namespace) -> int:
     from dpvi.ledger import Ledger
 
     ledger = Ledger(options.file)
+    if options.verify:
+        ledger.verify()
+    if options.json:
+        print(json.dumps(_told(ledger), indent=2, ensure_ascii=False))
+        return 0
     print(ledger, end="\n\n")
     print(ledger.guarantee)
     if options.verify:
-        ledger.verify()
         print("\nEvery run is charged what it costs.")
     return 0
+
+
+def _told(ledger: Any) -> dict[str, Any]:
+    runs = [
+        {"name": each.name, "state": each.state, "epsilon_by_itself": each.epsilon} for each in ledger.entries.values()
+    ]
+    terms = {name: getattr(ledger.terms, name) for name in ("name", "epsilon", "delta", "adjacency", "unit")}
+    return {**terms, "epsilon_left": ledger.epsilon_left, "runs": runs, "guarantee": str(ledger.guarantee)}
 
 
 def run_declare(options: argparse.Namespace) -> int:

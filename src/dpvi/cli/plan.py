@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpvi.cli.parser import add_command, add_json
+
 if TYPE_CHECKING:
     from dpvi.declared.clipping import PerLayer, QuantileClipping
     from dpvi.declared.plan import Plan
@@ -17,11 +19,15 @@ _REQUIRED = ("delta", "sampling_rate", "num_steps", "clip_norm")
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "plan",
         help="turn a privacy budget into noise, or check a stored plan",
         description="Turn a privacy budget into noise and a guarantee, or check the claim of a stored plan.",
+        example="dpvi plan --epsilon 1 --delta 1e-6 --sampling-rate 0.01 --num-steps 4000 --clip-norm 2\n"
+        "dpvi plan --verify plan.json",
     )
+    add_json(parser)
     parser.add_argument("--epsilon", type=float, help="budget; the noise is calibrated to it")
     parser.add_argument("--noise-multiplier", type=float, help="noise over clip norm; epsilon is computed from it")
     parser.add_argument("--delta", type=float, help="probability with which the bound may fail, for example 1e-5")
@@ -59,6 +65,11 @@ def run(options: argparse.Namespace) -> int:
         print(f"The claim holds: the releases spend epsilon = {spent:.6g} at delta = {plan.delta:.3g}.\n")
     else:
         plan = _make(options)
+    if options.json:
+        if options.output:
+            plan.save(options.output)
+        print(plan.to_json())
+        return 0
     lines = [str(plan.guarantee), "", *_settings(plan)]
     if options.compare:
         lines += ["", *_comparison(plan)]

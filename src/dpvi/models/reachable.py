@@ -178,6 +178,9 @@ def _of_instance(name: str, value: Any) -> Iterator[Part]:
     slots = [slot for each in type(value).__mro__ for slot in _slots(each)]
     attributes = {slot: _attribute(value, slot) for slot in slots} | dict(_attribute(value, "__dict__") or {})
     machinery = type(value).__module__.startswith(_MACHINERY)
+    if machinery and (constants := _attribute(value, "constants")) is not None:  # a front-end says what it holds
+        yield f"{name}.constants", constants
+        return
     yield from ((f"{name}.{key}", item) for key, item in attributes.items() if not machinery or shape_of(item) is None)
     yield from _of_class(type(value))
 

@@ -14,7 +14,9 @@ import numpy as np
 
 from dpvi.declared import validation
 from dpvi.declared.guarantee import Guarantee
+from dpvi.models.base import GenerativeModel
 from dpvi.models.numpyro.deterministic import deterministic_sites
+from dpvi.posterior.predictions import drawn_responses
 from dpvi.records.arrays import as_records
 from dpvi.records.frames import arguments_of, column_names, is_table
 
@@ -210,14 +212,17 @@ class Posterior:
     def predict(
         self, model: Any, *args: Any, num_samples: int = 1000, key: jax.Array | None = None, **kwargs: Any
     ) -> dict[str, jax.Array]:
-        """Draws from the posterior predictive of a NumPyro ``model`` at new arguments.
+        """Draws from the posterior predictive of a NumPyro or PyMC ``model`` at new arguments.
 
         ``args`` and ``kwargs`` are the model's own, without the response (or ``None`` for it), or a table whose columns
         are named as the model's arguments, as :func:`dpvi.fit` takes it; of a table the response's column is left out.
+        Of a model from :func:`dpvi.from_pymc`, the argument is a dict of its covariates, or such a table.
         The result holds every site that is neither a posterior parameter nor given, draws along the first axis.
         """
         draw_key, predict_key = jax.random.split(given_or_fresh_key(key))
         draws = self.sample(num_samples, draw_key, deterministic=False)  # which the model computes again
+        if isinstance(model, GenerativeModel) and not hasattr(model, "function"):
+            return drawn_responses(model, predict_key, draws, *args, **kwargs)
         return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
     def to_arviz(
@@ -242,7 +247,9 @@ def predictive_draws(
 
     function = getattr(model, "function", model)
     if not callable(function):
-        raise TypeError("predict needs the NumPyro model function: models built from log densities cannot simulate.")
+        raise TypeError(
+            "predict needs a NumPyro function or a PyMC model: models built from log densities cannot simulate."
+        )
     seeded = handlers.substitute(handlers.seed(function, key), data=params or {})
     table = len(args) == 1 and not kwargs and is_table(args[0])
     if table:

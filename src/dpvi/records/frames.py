@@ -68,10 +68,14 @@ def arguments_of(model: Any, data: Any, without: Iterable[str] = ()) -> Any:
     if hasattr(data, "collect_schema") and hasattr(data, "collect") and not hasattr(data, "shape"):
         raise TypeError("data is a lazy frame, which has no rows yet; pass data.collect().")
     function = getattr(model, "function", model)
-    if not is_table(data) or not callable(function):
+    own = getattr(model, "columns", None)  # of a front-end that names its arrays
+    if not is_table(data) or not (callable(function) or own):
         return data
     names = column_names(data)
-    wanted, required = _arguments(function, names, set(without))
+    if own:
+        wanted, required = [name for name in own if name in names], list(own)
+    else:
+        wanted, required = _arguments(function, names, set(without))
     missing = [name for name in required if name not in names]
     if not missing:
         _check_once(wanted, names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from dpvi.declared.guarantee import Guarantee
 from dpvi.models.formula import FormulaModel
 from dpvi.models.formula.families import LINKS
 from dpvi.posterior import Posterior, Result
+from dpvi.regression.checks import PredictiveCheck, predictive_check
 from dpvi.regression.draws import drawn, in_own_units, on_declared_scale, privacy_only
 from dpvi.regression.predictions import Predictions, predicted
 from dpvi.regression.prior_summary import PriorTable
@@ -109,7 +109,45 @@ class RegressionResult:
         """
         _check_probability(probability)
         rows = self.model.rows(table)
-        return predicted(self.model, rows, _first(self._draws, _PREDICTED), probability, seed)
+        return predicted(self.model, rows, self.draws(), probability, seed)
+
+    def adjusted_predictions(self, variable: str, values: Any = None, **settings: Any) -> Any:
+        """The mean response by ``variable``: see :func:`~dpvi.regression.comparisons.adjusted_predictions`."""
+        from dpvi.regression.comparisons import adjusted_predictions
+
+        return adjusted_predictions(self, variable, values, **settings)
+
+    def comparisons(self, variable: str, between: Any = None, **settings: Any) -> Any:
+        """How the response changes with ``variable``: see :func:`~dpvi.regression.comparisons.comparisons`."""
+        from dpvi.regression.comparisons import comparisons
+
+        return comparisons(self, variable, between, **settings)
+
+    def plot_coefficients(self, probability: float = 0.95) -> Any:
+        """A figure of all coefficients; the thick part of a line is what the model is unsure of without privacy."""
+        from dpvi.regression.plots import plot_coefficients
+
+        return plot_coefficients(self.summary(probability))
+
+    def plot_predictions(self, variable: str, values: Any = None, **settings: Any) -> Any:
+        """A figure of :meth:`adjusted_predictions`."""
+        from dpvi.regression.plots import plot_effects
+
+        return plot_effects(self.adjusted_predictions(variable, values, **settings))
+
+    def plot_comparisons(self, variable: str, between: Any = None, **settings: Any) -> Any:
+        """A figure of :meth:`comparisons`."""
+        from dpvi.regression.plots import plot_effects
+
+        return plot_effects(self.comparisons(variable, between, **settings))
+
+    def check(self) -> PredictiveCheck:
+        """Whether what was released contradicts the model: see :mod:`dpvi.regression.checks`."""
+        return predictive_check(self.result, self.posterior.distribution, self._notes)
+
+    def draws(self, count: int = _PREDICTED) -> dict[str, np.ndarray]:
+        """At most 10,000 draws of all parameters on the declared scale, always the same."""
+        return {name: values[:count] for name, values in self._draws.items()}
 
     def loo(self) -> Any:
         """Refused: leave-one-out needs each record again."""
@@ -119,6 +157,15 @@ class RegressionResult:
         )
 
     waic = loo
+
+    def report(self, path: str | Path, **contents: Any) -> Path:
+        """Write one self-contained HTML page: guarantee, priors, coefficients, predictions, checks.
+
+        ``contents`` are further entries of :class:`dpvi.reporting.Contents`, such as ``title``.
+        """
+        from dpvi.regression.page import write_regression_page
+
+        return write_regression_page(self, path, **contents)
 
     def save(self, path: str | Path) -> None:
         """Write one file with everything that was released and the recipe of the model; :func:`load` reads it."""
@@ -172,10 +219,6 @@ def regression_of(result: Result, name: str = "This result") -> RegressionResult
     if result.recipe is not None:
         raise ImportError(f"{name} is a regression, and its formula is read by formulaic: install dpvi[glm].")
     raise ValueError(f"{name} is not a regression from a formula; read it with dpvi.Result.load(path, model=...).")
-
-
-def _first(draws: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:
-    return {name: values[:count] for name, values in draws.items()}
 
 
 def _check_probability(probability: float) -> None:

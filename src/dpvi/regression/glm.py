@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dpvi.declared.plan import Plan
@@ -18,7 +19,7 @@ from dpvi.table import Schema
 def glm(
     formula: str,
     data: Any,
-    schema: Schema,
+    schema: Schema | str | Path,
     *,
     family: str = "bernoulli",
     epsilon: float | None = None,
@@ -48,7 +49,8 @@ def glm(
         A pandas or polars data frame, an Arrow table, a dict of columns, or the path of a CSV or Parquet file. Columns
         that the formula does not name are not read.
     schema
-        What is publicly known of the columns. Values beyond declared bounds count as the bounds.
+        What is publicly known of the columns, or the path of its TOML file. Values beyond declared bounds count as the
+        bounds.
     family
         ``"bernoulli"``, ``"gaussian"``, ``"student_t"``, ``"binomial"``, ``"poisson"``, ``"negative_binomial"``,
         ``"gamma"`` or ``"ordinal"``.
@@ -87,10 +89,17 @@ def glm(
     SchemaError
         Where the table does not fit the schema.
     """
-    model = FormulaModel(formula, schema, family, trials, offset, prior or {}, prior_scale, degrees_of_freedom)
+    model = FormulaModel(
+        formula, declared(schema), family, trials, offset, prior or {}, prior_scale, degrees_of_freedom
+    )
     plan = _plan(model, epsilon, delta, plan)
     result = fit(model, model.arrays(data), plan, ledger=ledger, seed=seed, progress=progress)
     return RegressionResult(result, model)
+
+
+def declared(schema: Schema | str | Path) -> Schema:
+    """A schema, or the one of a TOML file."""
+    return Schema.load(schema) if isinstance(schema, str | Path) else schema
 
 
 def _plan(model: FormulaModel, epsilon: float | None, delta: float | None, plan: Plan | None) -> Plan:

@@ -2,11 +2,12 @@
 
 from dpvi.reporting.noisy_gradients import StepGradients, gradient_line, plot_noisy_gradients, step_gradients
 from dpvi.reporting.page.charts import Effect
-from dpvi.reporting.page.report import report_page, write_report
-from dpvi.reporting.page.synthetic import write_synthetic_page
+from dpvi.reporting.page.report import Contents, report_page, write_report
+from dpvi.reporting.page.synthetic import synthetic_page, write_synthetic_page
 from dpvi.reporting.plots import plot_calibration, plot_coverage
 
 __all__ = [
+    "Contents",
     "Effect",
     "StepGradients",
     "gradient_line",
@@ -15,6 +16,7 @@ __all__ = [
     "plot_noisy_gradients",
     "report_page",
     "step_gradients",
+    "synthetic_page",
     "write_report",
     "write_synthetic_page",
 ]

@@ -2,7 +2,7 @@
 
 from dpvi.table.base import Column, SchemaError
 from dpvi.table.design import Design
-from dpvi.table.draft import draft_schema
+from dpvi.table.draft import confirmed_text, draft_schema
 from dpvi.table.levels import Boolean, Categorical, Leveled, Ordinal
 from dpvi.table.quantities import Count, Date, Numeric
 from dpvi.table.schema import Schema, observed_leaf
@@ -19,6 +19,7 @@ __all__ = [
     "Ordinal",
     "Schema",
     "SchemaError",
+    "confirmed_text",
     "draft_schema",
     "observed_leaf",
 ]

@@ -54,19 +54,30 @@ def read_columns(table: Any, names: Iterable[str], markers: Collection[str]) -> 
 
 def read_csv(path: Path) -> dict[str, np.ndarray]:
     """A CSV file with a header, every cell as text."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(file)
-        header = next(rows, None)
-        if not header:
-            raise SchemaError(f"{path.name} is empty; expected a header with the names of the columns.")
-        if len(set(header)) < len(header):
-            raise SchemaError(f"The header of {path.name} names a column twice; give every column a name of its own.")
-        records = [row for row in rows if row]
+    header, *records = _csv_rows(path) or [[]]
+    if not header:
+        raise SchemaError(f"{path.name} is empty; expected a header with the names of the columns.")
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise SchemaError(f"The cells of {path.name} are not divided by commas; save it again as CSV with commas.")
+    if len(set(header)) < len(header):
+        raise SchemaError(f"The header of {path.name} names a column twice; give every column a name of its own.")
     # The line number would say where a record lies; the custodian can find it with any editor.
     if any(len(row) != len(header) for row in records):
         raise SchemaError(f"Some lines of {path.name} have another number of cells than its header; repair the file.")
     cells = zip(*records, strict=True) if records else ([] for _ in header)
     return {name: np.array(column, dtype=object) for name, column in zip(header, cells, strict=True)}
+
+
+def _csv_rows(path: Path) -> list[list[str]]:
+    """All lines that are not empty; what is no text is refused without a word of what it holds."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            return [row for row in csv.reader(file) if row]
+    except UnicodeDecodeError:
+        reason = "it is not text in UTF-8; save it again with that encoding (in Excel: CSV UTF-8)"
+    except csv.Error:
+        reason = "it is not CSV; export it again"
+    raise SchemaError(f"{path.name} cannot be read: {reason}.")
 
 
 def need(package: str) -> Any:
@@ -100,8 +111,20 @@ def _file_columns(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".csv":
         return read_csv(path)
     if path.suffix == ".parquet":
-        return _columns_of(need("pyarrow.parquet").read_table(path))
+        return _columns_of(parquet_file(path, "read_table"))
     raise SchemaError(f"A table is read from a .csv or .parquet file, got {path.name!r}; convert it first.")
+
+
+def parquet_file(path: Path, reader: str) -> Any:
+    """What a function of ``pyarrow.parquet`` reads of a file; one that is none is refused."""
+    parquet = need("pyarrow.parquet")
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}; check its name.")
+    try:
+        return getattr(parquet, reader)(path)
+    except ValueError:  # what pyarrow raises of a file that is something else
+        pass
+    raise SchemaError(f"{path.name} is not a Parquet file, or it is damaged; export it again.")
 
 
 def _raw(column: Any, markers: Collection[str]) -> RawColumn:

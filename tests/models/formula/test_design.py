@@ -198,11 +198,21 @@ def test_squares_follow_from_the_same_rows_as_what_is_squared():
         ("y ~ age +", "cannot be read"),
         ("y ~ age + age:offset(dose)", "by itself"),
         ("y ~ 3", "cannot be"),
+        ("y ~ " + " * ".join(f"a{i}" for i in range(40)), "far too many terms"),
+        ("y ~ (" + " + ".join(f"a{i}" for i in range(200)) + ") ** 4", "far too many terms"),
+        ("y ~ " + ":".join("(age + job)" for _ in range(30)), "far too many terms"),
+        ("y ~ ((age + job) ** 9) ** 9", "far too many terms"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(formula, said):
     with pytest.raises(FormulaError, match=said.replace("(", r"\(")):
         FormulaDesign(formula, SCHEMA)
+
+
+def test_many_interactions_of_two_are_not_too_many():
+    names = list(SCHEMA.columns)[1:9]
+    formula = "y ~ " + " + ".join(f"{a}:{b}" for a in names for b in names if a < b) + " + bs(age, df=4):town"
+    assert len(FormulaDesign(formula, SCHEMA).parsed.terms) == len(names) * (len(names) - 1) // 2 + 1
 
 
 def test_names_of_columns_are_taken_as_they_stand():

@@ -160,8 +160,22 @@ def test_numbers_beyond_their_bounds_count_as_the_bounds_and_levels_are_refused(
         fitted.rows({**TABLE, "clinic": ["a", "b", "c", "zzz"]})
 
 
+def test_a_file_is_read_as_its_columns_are(tmp_path):
+    import csv
+
+    path = tmp_path / "people.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["cost", "age", "clinic"])
+        writer.writerows(zip(TABLE["cost"], TABLE["age"], TABLE["clinic"], strict=True))
+    fitted = model()
+    for name, leaf in fitted.arrays(path).items():
+        np.testing.assert_array_equal(leaf, fitted.arrays(TABLE)[name])
+
+
 REFUSED = {
     "family='poisson' needs a count": ("cost ~ age", "poisson", {}),
+    "use family='poisson' or": ("events ~ age", "bernoulli", {}),
     "family='bernoulli' needs a boolean": ("cost ~ age", "bernoulli", {}),
     "family='ordinal' needs": ("won ~ age", "ordinal", {}),
     "family must be one of": ("won ~ age", "probit", {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature
 from dpvi.posterior.metric.simulator import Expected, Simulator
 
+answer_module = sys.modules[answer.__module__]  # the package gives its name to the function
 DIMENSION, NUM_BLOCKS, NUM_RECORDS, RUNS = 2, 2, 1000.0, 500
 INFORMATION = np.array([[1.0, 0.3], [0.3, 0.5]])  # of a record
 WHITENER = np.linalg.inv(np.linalg.cholesky(INFORMATION))
@@ -119,6 +121,20 @@ def test_the_privacy_part_covers_the_answer_without_privacy():
 def test_intervals_hold_where_the_prior_says_as_much_as_the_records():
     found, standard_error = coverage(STRONG, seed=2), np.sqrt(0.95 * 0.05 / RUNS)
     assert np.all(found > 0.95 - 2 * standard_error), found
+
+
+def test_an_answer_far_from_the_priors_centre_is_held(monkeypatch):
+    """Two and a half of its standard deviations in both directions, where blocks say less than the prior does."""
+    precision, random = 0.02 * NUM_RECORDS, np.random.default_rng(9)
+    theta, noise = np.array([2.5, -2.5]) / np.sqrt(precision), 40 * NOISE
+    measured = [blocks_at(theta, precision, random, noise=noise) for _ in range(100)]
+    held = []
+    for times in (2.0, 1.0):
+        monkeypatch.setattr(answer_module, "_SURPRISING", times)
+        found = [answered(each, precision) for each in measured]
+        held.append(np.mean([covered(each, theta)[:DIMENSION] for each in found]))
+    assert held[0] > 0.9
+    assert held[1] < 0.3
 
 
 def test_the_answer_is_where_exact_blocks_say():

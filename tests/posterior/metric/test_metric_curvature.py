@@ -166,6 +166,27 @@ def test_distances_are_in_the_metric_of_the_whitener():
     np.testing.assert_allclose(found @ found.T, steps @ information(rows) @ steps.T)
 
 
+def test_noise_makes_small_curvatures_doubtful_and_large_ones_not():
+    """H D is as H where a direction has much curvature, and far below it where it has as little as noise hides."""
+    sizes = np.array([0.1, 1.0, 10.0])
+    curvature = MeasuredCurvature(NUM_RECORDS * np.diag(sizes), np.eye(DIMENSION), np.eye(DIMENSION), 0.1, 0.15)
+    kept = np.diag(curvature.doubted(NUM_RECORDS, 0.25))
+    assert kept[0] < 0.5
+    np.testing.assert_array_equal(kept[1:], 1.0)
+    unknown = curvature._replace(noise=0.0, error=1.0).doubted(NUM_RECORDS, 0.25)
+    np.testing.assert_allclose(unknown, np.eye(DIMENSION) / 1.75)
+
+
+def test_doubt_is_in_the_metric_of_the_whitener():
+    records, rows = covariates(seed=1), covariates(correlation=0.0, seed=2)
+    whitener = root_of(information(rows), -0.5)
+    matrix = NUM_RECORDS * information(records)
+    least = matrix @ MeasuredCurvature(matrix, information(rows), whitener, 0.2, 0.15).doubted(NUM_RECORDS, 0.25)
+    np.testing.assert_allclose(least, least.T, rtol=1e-8)
+    white, before = (np.linalg.eigvalsh(whitener @ each @ whitener / NUM_RECORDS) for each in (least, matrix))
+    np.testing.assert_allclose(white, before / (1 + np.maximum(np.hypot(0.15, 0.3 / before) - 0.25, 0)), rtol=1e-6)
+
+
 def test_a_curvature_is_the_same_at_the_same_point():
     records, rows = covariates(seed=1), covariates(correlation=0.0, seed=2)
     measured = assumed_curvature(information(rows), np.eye(DIMENSION), NUM_RECORDS)

@@ -14,6 +14,8 @@ from support.statistics import LEVEL
 import dpvi
 from dpvi.declared.validation import IntervalWarning
 from dpvi.posterior.metric import MetricGaussian
+from dpvi.posterior.metric.answer import Answer
+from dpvi.posterior.metric.metric_posterior import _findings, _notes
 from dpvi.posterior.result import Result
 
 NUM_SETS = 6
@@ -100,6 +102,59 @@ def squared(found: list[MetricGaussian], answers: np.ndarray, covariances: list[
 def assert_covered(found: list[MetricGaussian], answers: np.ndarray, covariances: list[np.ndarray]) -> None:
     """The rms of z is below what normal errors of that covariance exceed with probability LEVEL."""
     assert squared(found, answers, covariances) < scipy.stats.chi2.isf(LEVEL, answers.size)
+
+
+NAMES = ["intercept", "slope", "log scale"]
+FINE = Answer(
+    mean=np.zeros(3),
+    privacy=np.diag([1.0, 2.0, 3.0]),
+    sampling=np.eye(3),
+    contradiction=0.5,
+    inflation=1.0,
+    doubted=np.zeros(3),
+    curvature_error=0.2,
+    far_out=np.zeros(3),
+)
+
+
+def test_nothing_is_said_where_nothing_is_wrong():
+    assert not _findings(FINE, NAMES)
+    assert not _notes(FINE, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"contradiction": 1e-5, "inflation": 4.0}, ["contradict each other", "widened by 2", "larger epsilon"]),
+        ({"curvature_error": 1.01}, ["too small to measure", "most for log scale, slope, intercept", "fewer columns"]),
+        ({"far_out": np.array([0.0, 0.5, 0.1])}, ["far from all others", "decide slope.", "Transform the column"]),
+    ],
+)
+def test_what_intervals_were_not_widened_for_is_warned_of_with_a_remedy(change, words):
+    (said,) = _findings(FINE._replace(**change), NAMES)
+    assert all(word in said for word in words)
+
+
+def test_what_intervals_were_widened_for_is_no_more_than_a_note():
+    surprised = FINE._replace(surprise=1.0, doubted=np.array([0.0, 0.2, 0.9]))
+    assert not _findings(surprised, NAMES)
+    (note,) = _notes(surprised, NAMES)
+    assert "widened for" in note
+    assert "most for log scale, slope." in note
+    posterior = MetricGaussian(FINE.mean, FINE.privacy, FINE.sampling, surprised, (), (note,))
+    assert posterior.caveat.endswith(note)
+
+
+def test_a_curvature_that_was_hardly_measured_is_noted():
+    blurred = FINE._replace(curvature_error=0.8)
+    assert not _findings(blurred, NAMES)
+    (note,) = _notes(blurred, NAMES)
+    assert "most for log scale, slope, intercept. A larger epsilon" in note
+
+
+def test_records_far_out_hardly_matter_where_privacy_hides_more():
+    drowned = FINE._replace(privacy=100 * np.eye(3), far_out=np.full(3, 0.5))
+    assert not _findings(drowned, NAMES)
 
 
 def test_the_privacy_part_covers_the_answer_of_logistic_regressions(logistic_runs):

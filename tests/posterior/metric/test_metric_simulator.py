@@ -44,6 +44,23 @@ def logistic() -> Simulator:
     return simulator_of(regression_model())
 
 
+def residuals(x, y):
+    slopes = numpyro.sample("slopes", dist.Normal(0.0, 1.0).expand([DIMENSION - 1]).to_event(1))
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    with numpyro.plate("records", y.shape[0]):
+        numpyro.sample("y", dist.Normal(x[:, 1:] @ slopes, scale), obs=y)
+
+
+@pytest.mark.parametrize("model", ["logistic", "poisson"])
+def test_the_curvature_of_a_canonical_model_is_that_of_its_covariates(model, request):
+    assert not request.getfixturevalue(model).responsive(POINT)
+
+
+def test_that_of_a_model_with_a_scale_depends_on_residuals():
+    leaves = jax.ShapeDtypeStruct((DIMENSION,), jnp.dtype("float32")), jax.ShapeDtypeStruct((), jnp.dtype("float32"))
+    assert simulator_of(NumPyroModel(residuals, leaves)).responsive(POINT)
+
+
 @pytest.fixture(scope="module")
 def poisson() -> Simulator:
     leaves = jax.ShapeDtypeStruct((DIMENSION,), jnp.dtype("float32")), jax.ShapeDtypeStruct((), jnp.dtype("int32"))

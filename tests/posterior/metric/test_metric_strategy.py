@@ -26,10 +26,11 @@ from support.metric import (
 )
 from support.score_models import BERNOULLI
 
+from dpvi.declared.columns import Numeric, OneHot
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.metric import strategy
 from dpvi.posterior.metric.answer import Answer
-from dpvi.posterior.metric.belief import first_belief
+from dpvi.posterior.metric.belief import expected_curvature, first_belief, plausible_shares
 from dpvi.posterior.metric.search import Found
 from dpvi.posterior.metric.strategy import answer_of, make_strategy
 from dpvi.posterior.score.model import ScoreModel
@@ -248,6 +249,33 @@ def test_a_run_goes_no_further_than_the_model_stays_the_same():
     logs = np.array([each.request.query[1] for each in done if isinstance(each.request, Scores)])
     assert np.all(np.abs(np.diff(logs)) < np.log(2.5) / 2 + 0.05)
     assert logs[0] - logs[-1] > np.log(4)
+
+
+def test_a_curvature_that_depends_on_residuals_is_measured_at_the_end_alone():
+    kinds = [type(each.request) for each in run_of("no covariates").done]
+    assert kinds[-3:] == [Curvature, Scores, Scores]
+    assert Curvature not in kinds[:-3]
+    assert [type(each.request) for each in run_of("covariates").done].count(Curvature) == 2
+
+
+def test_a_curvature_is_expected_in_the_metric_of_its_own_point():
+    """Even if one was measured before at another scale, where a mean had a hundredth of the information."""
+    scores = run_of("no covariates, drowned").scores
+    far, near = np.array([2.0, 0.0]), np.array([2.0, -np.log(10)])
+    belief = first_belief(scores, None)
+    belief = belief._replace(curvature=expected_curvature(belief, far))
+    expected = expected_curvature(belief, near)
+    white = expected.whitener @ expected.matrix @ expected.whitener.T / NUM_RECORDS
+    np.testing.assert_allclose(white, np.eye(2), atol=0.05)
+
+
+def test_empty_bins_of_a_number_stay_empty_and_levels_do_not():
+    columns = (Numeric(0, 1, 32), OneHot(4))
+    empty = np.array([1.0, *np.zeros(31)])
+    found = plausible_shares(columns, np.concatenate([empty, [0.5, 0.5, 0.0, 0.0]]), 3000, 100.0)
+    np.testing.assert_array_equal(found[:32], empty)
+    assert np.all(found[32:] > 0.01)
+    np.testing.assert_allclose(found[32:].sum(), 1)
 
 
 def trusted(z: np.ndarray, wanted: np.ndarray) -> np.ndarray:

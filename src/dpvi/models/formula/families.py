@@ -150,7 +150,10 @@ def checked_response(family: Any, name: str, column: Column, degrees_of_freedom:
         "ordinal": isinstance(column, Leveled) and column.num_levels > 2,
     }
     if not fits.get(family, isinstance(column, Count)):
-        raise FormulaError(f"family={family!r} needs {needed}; {name!r} is declared {_said(column)}.")
+        raise FormulaError(
+            f"family={family!r} needs {needed}; {name!r} is declared {_said(column)}. For such a response use "
+            f"{_suggested(column)}."
+        )
     return Response(family, name, column, float(degrees_of_freedom))
 
 
@@ -164,6 +167,18 @@ _NEEDED = {
     "gamma": "a numeric column with a lower bound above zero as response",
     "ordinal": "a column with three or more levels in rising order as response",
 }
+
+
+def _suggested(column: Column) -> str:
+    if isinstance(column, Boolean) or (isinstance(column, Leveled) and column.num_levels == 2):
+        return "family='bernoulli'"
+    if isinstance(column, Leveled):
+        return "family='ordinal', if its levels have an order"
+    if isinstance(column, Count):
+        return "family='poisson' or 'negative_binomial'"
+    if isinstance(column, Numeric):
+        return "family='gaussian' or 'student_t', or declare 0 and 1 a boolean"
+    return "another column"
 
 
 def _said(column: Column) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from dpvi.models.formula.errors import FormulaError
 
-_LONGEST, _MOST_TERMS = 4000, 500
+_LONGEST, _MOST_TERMS, _MOST_PRODUCTS = 4000, 500, 10**6
 _GROUP = re.compile(r"\(\s*1\s*\|\s*(`[^`]+`|[^\W\d]\w*)\s*\)")
 _POWER = re.compile(r"(?:\*\*|\^)\s*(\d+)")
+_CALL = re.compile(r"[\w.]*\([^()]*\)|\{[^{}]*\}|`[^`]*`|'[^']*'|\"[^\"]*\"")
+_NAME, _PRODUCT = re.compile(r"[^\W\d]\w*"), re.compile(r"(?<!\*)\*(?!\*)|[:/]|%in%")
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,7 @@ def parse(formula: str) -> Parsed:
     left, right = formula.split("~")
     groups = tuple(dict.fromkeys(name.strip("`") for name in _GROUP.findall(right)))
     right = _without_groups(right)
-    if any(int(power) > 4 for power in _POWER.findall(right) if len(right) > 200):
-        raise FormulaError("Powers above 4 stand in short formulas only; write the interactions that are meant.")
+    _check_size(right)
     intercept, terms, offsets = True, [], []
     found = _terms(f"~ {right}")
     intercept = any(not term for term in found)
@@ -75,6 +77,39 @@ def parse(formula: str) -> Parsed:
         else:
             terms.append(term)
     return Parsed(_response(left), intercept, tuple(terms), tuple(offsets), groups)
+
+
+def _check_size(right: str) -> None:
+    """Refuse a formula of which the terms alone would fill the memory, before it is multiplied out."""
+    if sum(map(_most_products, _summands(right))) > _MOST_PRODUCTS:
+        raise FormulaError("The formula multiplies out to far too many terms; write the interactions that are meant.")
+
+
+def _summands(right: str) -> list[str]:
+    """What stands between the signs + and − outside all brackets."""
+    found, depth = [""], 0
+    for sign in right:
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign in "+-" and depth == 0:
+            found.append("")
+        else:
+            found[-1] += sign
+    return found
+
+
+def _most_products(summand: str) -> float:
+    """With n names and m factors, (1 + n/m)^m is the most that products of sums can have; powers multiply m."""
+    text, shorter = "", summand
+    while text != shorter:  # what functions are given is no part of the formula's own products
+        text, shorter = shorter, _CALL.sub(_opened, shorter)
+    names, factors = len(_NAME.findall(text)), len(_PRODUCT.findall(text)) + 1
+    power = math.prod(max(1, min(int(each), 100)) for each in _POWER.findall(text))
+    return math.exp(min(power * factors * math.log1p(names / factors), 100.0))
+
+
+def _opened(found: re.Match[str]) -> str:
+    """A call as one name, and a group without its brackets: its powers and products still count."""
+    return f" {found.group()[1:-1]} " if found.group()[0] == "(" else " x "
 
 
 def _without_groups(right: str) -> str:

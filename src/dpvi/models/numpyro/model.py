@@ -237,11 +237,12 @@ def as_model(model: Model | Callable, structure: Any) -> Model:
         The structure of one record.
     """
     if isinstance(model, Model):
-        return model
+        fitted = getattr(model, "with_structure", None)  # of a front-end that knows its records without the data
+        return model if fitted is None else fitted(structure)
     if callable(model):
         return NumPyroModel(model, structure)
     raise TypeError(
-        "model must be a NumPyro function or a dpvi model such as from_functions(...) returns, "
+        "model must be a NumPyro function or a dpvi model such as from_pymc(...) or from_functions(...) returns, "
         f"got {type(model).__name__}."
     )
 

@@ -60,6 +60,8 @@ class TableModel:
         ``"ignore"``: values are missing at random, the factor of a missing value is dropped, and drawn records are
         complete. ``"model"``: whether a value is observed is a Bernoulli column of the mixture too, and drawn records
         have gaps like the table's.
+    prior_scale
+        Standard deviation of the regression's weights and intercept, on the scaled columns of its design.
 
     Notes
     -----
@@ -87,6 +89,7 @@ class TableModel:
     predictors: tuple[str, ...] | None = None
     references: Mapping[str, Level] = field(default_factory=dict)
     missingness: str = "ignore"
+    prior_scale: float = 1.0
     regression: Regression | None = field(init=False, default=None)
     parameter_names: tuple[str, ...] = field(init=False, default=())
 
@@ -99,7 +102,7 @@ class TableModel:
         if self.response is not None:
             others = tuple(name for name in self.schema.columns if name != self.response)
             design = Design(self.schema, others if self.predictors is None else self.predictors, self.references)
-            object.__setattr__(self, "regression", Regression(self.response, design))
+            object.__setattr__(self, "regression", Regression(self.response, design, self.prior_scale))
         elif self.predictors is not None or self.references:
             raise ValueError("predictors and references belong to a regression: name its response too.")
         object.__setattr__(self, "parameter_names", tuple(self.priors()))

@@ -1,16 +1,17 @@
 """The regression part of a table model: one column given others, as in equation 25 of Jälkö et al.
 
 ==========  ==============================================  ==================================================
-response    law                                             priors
+response    law                                             priors, τ = ``prior_scale``
 ==========  ==============================================  ==================================================
-count       Poisson(exp(b + xᵀw))                           w, b ~ Normal(0, 1)
-boolean     Bernoulli(σ(b + xᵀw))                           w, b ~ Normal(0, 1)
-numeric     Normal(b + xᵀw, s) on the scale [−1, 1]         w, b ~ Normal(0, 1), s ~ LogNormal(−1, 1)
+count       Poisson(exp(b + xᵀw))                           w, b ~ Normal(0, τ)
+boolean     Bernoulli(σ(b + xᵀw))                           w, b ~ Normal(0, τ)
+numeric     Normal(b + xᵀw, s) on the scale [−1, 1]         w, b ~ Normal(0, τ), s ~ LogNormal(−1, 1)
 ==========  ==============================================  ==================================================
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ import numpyro.distributions as dist
 from numpyro import handlers, plate, sample
 from numpyro.distributions import Distribution
 
-from dpvi.declared import columns
+from dpvi.declared import columns, validation
 from dpvi.table import Boolean, Column, Count, Design, Numeric, SchemaError, observed_leaf
 from dpvi.table.levels import Leveled
 
@@ -34,13 +35,18 @@ _MOST_LEVELS = 64  # counts with a larger bound are counted in bins
 class Regression:
     """A generalised linear model of column ``response`` with the design matrix of ``design``, scaled units.
 
-    It is part of a :class:`~dpvi.models.table.TableModel` and a NumPyro model by itself: call it with ``leaves``.
+    ``prior_scale`` is the standard deviation of weights and intercept. A regression is part of a
+    :class:`~dpvi.models.table.TableModel` and a NumPyro model by itself: call it with ``leaves``.
     """
 
     response: str
     design: Design
+    prior_scale: float = 1.0
 
     def __post_init__(self) -> None:
+        validation.keep(self, prior_scale=validation.number("prior_scale", self.prior_scale))
+        if not 0 < self.prior_scale < math.inf:
+            raise ValueError(f"prior_scale must be a finite number above zero, got {self.prior_scale!r}.")
         column = self.design.schema[self.response]
         if not isinstance(column, (Count, Boolean, Numeric)):
             raise SchemaError(
@@ -83,14 +89,14 @@ class Regression:
                 f"Values of {', '.join(map(repr, gaps))} may be missing, and histograms of single columns do not say "
                 "of which records; fit the table as a whole and use its stationary posterior."
             )
-        return [_counted(self.design.schema[name]) for name in sorted(self.design.predictors)]
+        return [counted_column(self.design.schema[name]) for name in sorted(self.design.predictors)]
 
     def priors(self) -> dict[str, Distribution]:
         """``{site: prior}``: weights, intercept and, for a numeric response, the residual scale."""
         num_weights = len(self.design.names)
         priors: dict[str, Distribution] = {
-            f"{self.response}_weights": dist.Normal(0.0, 1.0).expand([num_weights]).to_event(1),
-            f"{self.response}_intercept": dist.Normal(0.0, 1.0),
+            f"{self.response}_weights": dist.Normal(0.0, self.prior_scale).expand([num_weights]).to_event(1),
+            f"{self.response}_intercept": dist.Normal(0.0, self.prior_scale),
         }
         if isinstance(self.design.schema[self.response], Numeric):
             priors[f"{self.response}_scale"] = dist.LogNormal(-1.0, 1.0)
@@ -117,7 +123,7 @@ class Regression:
         return flags
 
 
-def _counted(column: Column) -> columns.Column:
+def counted_column(column: Column) -> columns.Column:
     """How a leaf is counted: codes and truth values one by one, numbers and dates on their encoded scale [−1, 1]."""
     if isinstance(column, Leveled):
         return columns.Levels(tuple(range(column.num_levels)))

@@ -14,10 +14,12 @@ that clipping leaves. The error has the noise of block j, and what is doubted:
     N E[e eᵀ]                            between blocks: what clipping makes of these records by chance
 
 How data sets vary is no part of it, because θ belongs to the one there is. Before anything is known θ varies around the
-prior's centre with precision P + P (H + P)⁻¹ P, P the prior's. With all blocks stacked, slope A and covariance S,
+prior's centre with precision P + P (H + P)⁻¹ P, P the prior's. That is believed at twice the width: slopes of columns
+with generous bounds are large, and a prior that somebody chose knows nothing of these records. With all blocks stacked,
+slope A and covariance S,
 
-    Λ = P + P (H + P)⁻¹ P + Aᵀ S⁻¹ A     precision of θ given the releases: its inverse is the privacy part, the last
-                                         term divided by (1 + (τ − ¼)₊)², for a curvature that may be too large
+    Λ = (P + P (H + P)⁻¹ P)/4 + Aᵀ S⁻¹ A precision of θ given the releases. Its inverse is the privacy part, with A of a
+                                         curvature that is smaller by what its error exceeds a quarter, where it does
     Λ⁻¹ + (P + H)⁻¹                      covariance of the parameters: the sampling part is the model's own
 
 Where blocks contradict each other beyond all of this, the privacy part is widened until they do not.
@@ -38,6 +40,7 @@ from dpvi.posterior.metric.simulator import Expected, Simulator
 
 _CONTRADICTION = 0.9  # blocks that differ by more than this quantile of what they may contradict each other
 _TOLERATED = 0.25  # an error of the curvature that the other doubts make up for
+_SURPRISING = 2.0  # an answer lies further from the prior's centre than it says by this factor, where users guess
 _ROUNDS = 3  # the doubt depends on the answer
 
 
@@ -52,13 +55,14 @@ class Answer(NamedTuple):
     doubted: np.ndarray  # the share of the privacy part's variance that is doubt about clipping, by parameter
     curvature_error: float  # relative, of the curvature that the answer rests on
     surprise: float = 0.0  # how probable it is that scores are longer than the model expects
+    far_out: np.ndarray | None = None  # the share of each parameter that records far from all others decide
 
 
 class _System(NamedTuple):
     """The linear equations for θ, with covariances as they are if it lies where it was last thought to be."""
 
     theta: np.ndarray  # their solution
-    prior: np.ndarray  # P + P (H + P)⁻¹ P
+    prior: np.ndarray  # (P + P (H + P)⁻¹ P)/4
     slope: np.ndarray  # A, (Jd, d)
     target: np.ndarray  # A θ + error, (Jd,)
     covariance: np.ndarray  # S, (Jd, Jd)
@@ -92,8 +96,8 @@ def answer(
         system = linear(system.theta)
     weighted = np.linalg.solve(system.covariance, system.slope)
     # were the curvature smaller by its error, the same noise would leave θ less sure by as much
-    doubted = (1 + max(curvature.error - _TOLERATED, 0.0)) ** 2
-    privacy = np.linalg.inv(system.prior + system.slope.T @ weighted / doubted)
+    least = system.slope @ curvature.doubted(simulator.num_records, _TOLERATED)
+    privacy = np.linalg.inv(system.prior + least.T @ np.linalg.solve(system.covariance, least))
     bent = weighted.T @ np.asarray(scipy.linalg.block_diag(*measured.doubt)) @ weighted
     p_value, inflation = _contradiction(system, (int(present.sum()) - 1) * len(last))
     sampling = np.linalg.inv(system.curvature + found.prior_precision)
@@ -123,7 +127,7 @@ def _linear(
     precision, gradient = found.prior_precision, found.prior_gradient
     matrix = elsewhere(curvature, simulator.information(theta))
     turned = precision @ np.linalg.inv(matrix + precision)
-    prior = precision + turned @ precision
+    prior = (precision + turned @ precision) / _SURPRISING**2
     turning = kept[:, None, None] * metric  # κ W
     way = turning @ np.stack([_between(simulator, curvature, each, theta) for each in query])  # κ W H
     slope = (way + turning @ precision).reshape(-1, dimension)
@@ -137,7 +141,7 @@ def _linear(
     covariance = covariance + size * found.residual + size**2 * found.error
     covariance = covariance + variance_of_size / size**2 * np.outer(mean, mean)
     weighted = np.linalg.solve(covariance, slope)
-    pull = (np.eye(dimension) + turned) @ gradient + prior @ last
+    pull = (np.eye(dimension) + turned) @ gradient / _SURPRISING**2 + prior @ last
     solved = np.linalg.solve(prior + slope.T @ weighted, pull + weighted.T @ target.reshape(-1))
     return _System(solved, prior, slope, target.reshape(-1), covariance, matrix)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
-from dpvi.declared.columns import Column
+from dpvi.declared.columns import Column, Numeric
 from dpvi.declared.plan import HISTOGRAMS, Plan
 from dpvi.population.covariate_law import draw_columns
 from dpvi.population.covariates import as_leaves
@@ -21,8 +21,9 @@ from dpvi.population.generative import covariate_leaves
 from dpvi.posterior.metric.answer import Answer, answer
 from dpvi.posterior.metric.blocks import Blocks, Measured
 from dpvi.posterior.metric.curvature import MeasuredCurvature, assumed_curvature, elsewhere, measured_curvature
+from dpvi.posterior.metric.leverage import decided_by, far_rows
 from dpvi.posterior.metric.metric import Long, Whitened, long_directions, prior_ridge, whitened
-from dpvi.posterior.metric.moments import moved_rows
+from dpvi.posterior.metric.moments import moved_rows, power
 from dpvi.posterior.metric.simulator import Simulator
 from dpvi.posterior.metric.tails import LengthLaw, counted_laws, kept_slope, simulated_law, surprise
 from dpvi.posterior.score.blocks import simulation_seed
@@ -45,6 +46,7 @@ class Belief(NamedTuple):
     rows: np.ndarray | None  # simulated covariates that plain moments can move
     leaves: list[np.ndarray]  # simulated covariates as the model takes them
     error: float  # relative, of the model's own curvature
+    far: np.ndarray | None = None  # which rows have a number far from all others
     curvature: MeasuredCurvature | None = None
     counted: tuple[np.ndarray, list[LengthLaw]] | None = None  # a metric, and laws of |W g| in it
     blocks: tuple[Answered, ...] = ()
@@ -86,7 +88,8 @@ def first_belief(scores: ScoreModel, histograms: np.ndarray | None) -> Belief:
         rows = np.asarray(draw_columns(columns, people.law._replace(shares=shares), key, _ROWS), np.float64)
         whole = all(np.issubdtype(leaf.dtype, np.floating) for leaf in structures)
         leaves = as_leaves(scores.model, rows)
-    return belief._replace(rows=rows if whole else None, leaves=leaves, error=_UNMEASURED)
+    far = far_rows(rows, columns)
+    return belief._replace(rows=rows if whole else None, leaves=leaves, error=_UNMEASURED, far=far)
 
 
 def learned(belief: Belief, asked: Request, released: np.ndarray) -> Belief:
@@ -117,7 +120,17 @@ def conclusion(belief: Belief) -> Answer:
     curvature = belief.curvature or expected_curvature(belief, cast(Scores, counting[-1].request).query)
     blocks = measured(belief, corrected(belief, counting))
     found = answer(belief.simulator, blocks, curvature, _kept(belief, counting), belief.variance_of_size)
-    return found._replace(surprise=surprise(belief.counted[1]) if belief.counted else 0.0)
+    query = cast(Scores, counting[-1].request).query
+    return found._replace(
+        surprise=surprise(belief.counted[1]) if belief.counted else 0.0, far_out=_far_out(belief, query)
+    )
+
+
+def _far_out(belief: Belief, query: np.ndarray) -> np.ndarray:
+    """How much of each parameter records far out decide; nothing where responses are bounded, and scores too."""
+    if belief.far is None or belief.scores.enumerates:
+        return np.zeros(len(query))
+    return decided_by(belief.far, *belief.simulator.scores(query))
 
 
 def measured(belief: Belief, blocks: Sequence[Answered]) -> Measured:
@@ -189,11 +202,11 @@ def expected_curvature(belief: Belief, query: np.ndarray) -> MeasuredCurvature:
     """What the curvature should be at a point: the model's own, or what was measured before, carried there."""
     simulator = belief.simulator
     information = simulator.information(query)
-    if belief.curvature is not None:
-        return belief.curvature._replace(matrix=elsewhere(belief.curvature, information), information=information)
-    simulated, weights = simulator.scores(query)
-    plain = whitened(simulated, weights, information, ridge_at(belief, query), bounded=True).matrix
-    return assumed_curvature(information, plain, belief.num_records)
+    if belief.curvature is None:
+        return assumed_curvature(information, power(information + ridge_at(belief, query), -0.5), belief.num_records)
+    matrix = elsewhere(belief.curvature, information)
+    whitener = power(matrix / belief.num_records + ridge_at(belief, query), -0.5)  # not of a point before
+    return belief.curvature._replace(matrix=matrix, information=information, whitener=whitener)
 
 
 def ridge_at(belief: Belief, query: np.ndarray) -> np.ndarray:
@@ -204,11 +217,17 @@ def ridge_at(belief: Belief, query: np.ndarray) -> np.ndarray:
 def plausible_shares(
     columns: Sequence[Column], shares: np.ndarray, num_records: float, noise_scale: float
 ) -> np.ndarray:
-    """Shares of bins, none below half of what noise hides, nor below a quarter of an even share.
+    """Shares of bins, those of a category not below half of what noise hides, nor below a quarter of an even share.
 
     A level that noise hides is not absent: in a metric that knows no record of it, its records would all be clipped.
+    Bins of a number are left as they are. Generous bounds have many empty bins, and records put into them would make
+    the column vary, and the curvature be, many times what it is: an interval would be far too narrow.
     """
-    counted = [column.bins for column in columns if column.bins]
-    parts = np.split(np.asarray(shares, np.float64), np.cumsum(counted)[:-1])
-    raised = [np.maximum(part, min(0.25 / len(part), 0.5 * noise_scale / num_records)) for part in parts]
+    counted = [column for column in columns if column.bins]
+    parts = np.split(np.asarray(shares, np.float64), np.cumsum([column.bins for column in counted])[:-1])
+    least = [
+        0.0 if isinstance(column, Numeric) else min(0.25 / len(part), 0.5 * noise_scale / num_records)
+        for column, part in zip(counted, parts, strict=True)
+    ]
+    raised = [np.maximum(part, floor) for part, floor in zip(parts, least, strict=True)] if counted else []
     return np.concatenate([part / part.sum() for part in raised]) if counted else shares

@@ -19,6 +19,7 @@ _SMALLEST = 0.02  # eigenvalue of T + E
 _LARGEST_FLOOR = 0.5  # what noise may raise the smallest one to
 _ASSUMED = 1.0  # the relative error of a curvature that is the model's own
 _STRAIGHT = 0.15  # of one that was measured: a log likelihood is no parabola
+_SURE = 1.5  # standard deviations of noise that a curvature may be too large by
 _CHANGE = 4.0  # most that a curvature may grow or fall between two points
 _CANDIDATES = 2.0 ** np.arange(-2, 8.5, 0.5)  # of a bound on ‖V h Vᵀ‖, in units of d
 
@@ -35,6 +36,17 @@ class MeasuredCurvature(NamedTuple):
     def distances(self, steps: np.ndarray) -> np.ndarray:
         """V⁻ᵀ step of each of ``steps``, (J, d): times ``noise`` and N, what noise in H does to scores there."""
         return np.linalg.solve(self.whitener.T, steps.T).T
+
+    def doubted(self, num_records: float, tolerated: float) -> np.ndarray:
+        """D, (d, d): H D is the curvature as small as it may be.
+
+        An error of the whole is relative. Noise is not: it weighs most where there is little curvature. Each principal
+        direction of T + E has both, and what exceeds ``tolerated`` makes its curvature smaller.
+        """
+        values, vectors = np.linalg.eigh(self.whitener @ self.matrix @ self.whitener.T / num_records)
+        relative = np.hypot(self.error, _SURE * self.noise / np.maximum(values, 1e-300))
+        shrunk = vectors / (1 + np.maximum(relative - tolerated, 0.0)) @ vectors.T
+        return self.whitener.T @ shrunk @ np.linalg.inv(self.whitener.T)
 
 
 def assumed_curvature(information: np.ndarray, whitener: np.ndarray, num_records: float) -> MeasuredCurvature:

@@ -20,8 +20,10 @@ from dpvi.release.measurements import answered
 from dpvi.release.trace import Trace
 
 _LEVEL = 0.001
-_UNKNOWN = 0.6  # a relative error of the curvature
+_BLURRED, _UNKNOWN = 0.6, 0.999  # relative errors of the curvature: what it was widened for, and nothing known of it
 _DOUBTED = 0.15  # of a parameter's privacy variance
+_DECIDED = 0.15  # of a parameter, by records far from all others
+_HIDING = 4.0  # privacy's part beside sampling's, above which such records hardly matter
 _COVERED = (
     "Intervals are about what this model and prior would say without privacy, and include what privacy added. Whether "
     "the model is right is another question."
@@ -40,12 +42,13 @@ class MetricGaussian(NamedTuple):
     privacy_covariance: np.ndarray
     sampling_covariance: np.ndarray
     answer: Answer
-    findings: tuple[str, ...] = ()  # what speaks against the intervals
+    findings: tuple[str, ...] = ()  # what speaks against the intervals, warned of
+    notes: tuple[str, ...] = ()  # what they are wide enough for
 
     @property
     def caveat(self) -> str:
         """What a summary says of the intervals."""
-        return " ".join(self.findings) or _COVERED
+        return " ".join((*(self.findings or (_COVERED,)), *self.notes))
 
     @property
     def covariance(self) -> np.ndarray:
@@ -101,14 +104,22 @@ def metric_posterior(
             raise ValueError("The metric posterior simulates records; load the result with its model.")
         scores = ScoreModel(model, plan, covariate_law=covariate_law)
     answer = answer_of(scores, trace.histograms, answered(trace.measurements))
-    findings = tuple(_findings(answer, _names(scores.model.sites)))
+    names = _names(scores.model.sites)
+    findings = tuple(_findings(answer, names))
     if findings:
         warnings.warn(" ".join(findings), IntervalWarning, stacklevel=4)
-    return MetricGaussian(answer.mean.astype(trace.final.dtype), answer.privacy, answer.sampling, answer, findings)
+    return MetricGaussian(
+        answer.mean.astype(trace.final.dtype),
+        answer.privacy,
+        answer.sampling,
+        answer,
+        findings,
+        tuple(_notes(answer, names)),
+    )
 
 
 def _findings(answer: Answer, names: list[str]) -> list[str]:
-    """Sentences on what speaks against the intervals, with a remedy; none where nothing does."""
+    """Sentences on what intervals were not widened for, with a remedy; none where nothing speaks against them."""
     found = []
     if answer.contradiction < _LEVEL:
         found.append(
@@ -118,19 +129,47 @@ def _findings(answer: Answer, names: list[str]) -> list[str]:
         )
     if answer.curvature_error > _UNKNOWN:
         found.append(
-            "This budget is too small to measure the curvature of the log likelihood; intervals rest on what the model "
-            "expects of it, and can be too narrow where columns depend on each other or levels are rare. Use a larger "
-            "epsilon or fewer columns."
+            "This budget is too small to measure the curvature of the log likelihood: intervals rest on what the model "
+            f"expects of it, most for {_listed(_widest(answer), names)}, and can be too narrow where columns depend on "
+            "each other. Use a larger epsilon or fewer columns."
         )
-    bent = np.nonzero(answer.doubted > _DOUBTED)[0]
-    if answer.surprise > 1 - _LEVEL and len(bent):
-        worst = bent[np.argsort(-answer.doubted[bent])][:3]
+    narrow = np.diag(answer.privacy) < _HIDING**2 * np.diag(answer.sampling)
+    decided = np.zeros(len(names)) if answer.far_out is None else np.where(narrow, answer.far_out, 0.0)
+    if np.any(decided > _DECIDED):
+        worst = np.argsort(-decided)[: int(np.sum(decided > _DECIDED))]
         found.append(
-            "Some records have longer scores than this model expects, and clipping took a part of them away that was "
-            f"not measured. Doubt it most for {', '.join(names[index] for index in worst)}. Use a response with "
-            "heavier tails (StudentT, NegativeBinomial2), or a larger epsilon."
+            f"A few records whose covariates lie far from all others decide {_listed(worst, names)}. Where they do not "
+            "fit the model, noise hides how much, and intervals are too narrow. Transform the column (log, ranks), or "
+            "declare tighter bounds and clip it into them."
         )
     return found
+
+
+def _notes(answer: Answer, names: list[str]) -> list[str]:
+    """What the intervals are wide enough for already."""
+    found, bent = [], np.nonzero(answer.doubted > _DOUBTED)[0]
+    if _BLURRED < answer.curvature_error <= _UNKNOWN:
+        found.append(
+            "The curvature of the log likelihood was hardly measured; intervals were widened for that, most for "
+            f"{_listed(_widest(answer), names)}. A larger epsilon or fewer columns make them narrower."
+        )
+    if answer.surprise > 1 - _LEVEL and len(bent):
+        worst = bent[np.argsort(-answer.doubted[bent])]
+        found.append(
+            "Some records have longer scores than this model expects; intervals were widened for what clipping may "
+            f"have taken from them, most for {_listed(worst, names)}. A response with heavier tails (StudentT, "
+            "NegativeBinomial2) or a larger epsilon makes them narrower."
+        )
+    return found
+
+
+def _widest(answer: Answer) -> np.ndarray:
+    """Parameters by what privacy adds to their intervals, the most first."""
+    return np.argsort(-np.diag(answer.privacy) / np.diag(answer.sampling))
+
+
+def _listed(worst: np.ndarray, names: list[str]) -> str:
+    return ", ".join(names[index] for index in worst[:3])
 
 
 def _names(sites: Any) -> list[str]:

@@ -25,7 +25,7 @@ from dpvi.posterior.metric.blocks import Blocks
 from dpvi.posterior.score.model import ScoreModel
 
 _RIDGE = 1e-10
-_FEW_ROWS, _MOST_NUMBERS = 2000, 2**23  # of Hessians
+_FEWEST_ROWS, _FEW_ROWS, _MOST_NUMBERS = 32, 2000, 2**23  # of Hessians
 
 
 class Expected(NamedTuple):
@@ -87,9 +87,21 @@ class Simulator:
 
     def hessians(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """−∇²log p at z of some records drawn at z, (m, d, d), and their weights: as many as fit into 64 MB."""
-        rows = min(self._drawn, _FEW_ROWS, max(32, _MOST_NUMBERS // len(z) ** 2))
+        return self._hessians(z, self._key, min(self._drawn, _FEW_ROWS, max(32, _MOST_NUMBERS // len(z) ** 2)))
+
+    def responsive(self, z: np.ndarray) -> bool:
+        """Whether the curvature of a record depends on its response: not where the model is a canonical GLM."""
+        found, _ = self._hessians(z, self._key, rows := min(self._drawn, _FEWEST_ROWS))
+        if self._scores.enumerates:
+            found = found.reshape(rows, -1, *found.shape[1:])
+            other = found[:, ::-1]
+        else:
+            other, _ = self._hessians(z, self._key + 1, rows)
+        return not np.allclose(found, other, rtol=1e-6, atol=1e-9 * float(np.abs(found).max()))
+
+    def _hessians(self, z: np.ndarray, key: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
         with jax.enable_x64(True):
-            found = _hessians(self._scores, rows)(*self._arrays(z, self._key, [leaf[:rows] for leaf in self.leaves]))
+            found = _hessians(self._scores, rows)(*self._arrays(z, key, [leaf[:rows] for leaf in self.leaves]))
         return np.asarray(found[0]), np.asarray(found[1])
 
     def prior_precision(self, z: np.ndarray) -> np.ndarray:

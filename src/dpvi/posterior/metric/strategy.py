@@ -50,7 +50,7 @@ _DROWNED = 0.6  # and the one that tells nothing
 _WAY = 0.35  # at most this share of the units finds the way
 _LONGEST = 0.12  # and at most this one is a block of it
 _SHORTEST = 4  # units
-_MOST_BLOCKS = 8
+_MOST_BLOCKS = 16
 _SHARPER = 0.3  # a block's noise, beside what is known before
 _FAR = 1.5  # blocks go on while less than this is known, beside the noise of the last two
 _NEAR = 3.0  # privacy's part of the answer beside sampling's, below which the log posterior is a parabola
@@ -118,7 +118,7 @@ def _way(belief: Belief, start: Found) -> Generator[Request, np.ndarray, tuple[B
     """Blocks until what they know is no further from the answer than the last two will have to go."""
     z, found, most = start.z, start, _WAY * belief.plan.num_steps
     for number in range(_MOST_BLOCKS):
-        if number == _FIRST_LOOK:
+        if number == _FIRST_LOOK and not belief.simulator.responsive(z):
             belief = yield from _look(belief, z, found, 0.33)
         unit, spread = _sharpness(belief, z, found)
         if number and spread < _FAR * unit / np.sqrt(_SECOND_LAST * belief.left):

@@ -13,6 +13,7 @@ from dpvi.reporting.page.forest import ticks
 _WIDTH, _HEIGHT = 520, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 14, 40
 _MOST_LABELS = 8  # under bars
+_LETTER = 7.5  # the width of one
 
 
 class Effect(NamedTuple):
@@ -54,7 +55,9 @@ def effect_figure(effect: Effect) -> Markup:
     )
     places = [float(index) if levels else float(each) for index, each in enumerate(effect.x)]
     names = [each if isinstance(each, str) else number(each, 4) for each in effect.x]
-    marks = list(zip(places, names, strict=True)) if levels else [(each, number(each)) for each in ticks(*frame.x)]
+    every = max(1, -(-len(places) // _MOST_LABELS))
+    named = list(zip(places, names, strict=True))[::every]
+    marks = named if levels else [(each, number(each)) for each in ticks(*frame.x)]
     shapes = (_points if levels else _curve)(effect, places, frame)
     read = [f"{name}: {number(m)} ({number(a)} to {number(b)})" for name, m, a, b in _rows(effect, names)]
     picture = _picture(
@@ -199,8 +202,9 @@ def _picture(
         grid.append(element("line", class_="grid", x1=left, x2=_WIDTH - _RIGHT, y1=y, y2=y))
         text = f"{100 * each:g} %" if shares else number(each)
         grid.append(element("text", text, x=left - 8, y=y + 4, text_anchor="end"))
+    most = max(4, int((_WIDTH - left - _RIGHT) / max(1, len(marks)) / _LETTER))
     below = [
-        element("text", _short(name), x=frame.across(place), y=bottom + 18, text_anchor="middle")
+        element("text", _short(name, most), x=frame.across(place), y=bottom + 18, text_anchor="middle")
         for place, name in marks
     ]
     label = element(
@@ -225,7 +229,7 @@ def _picture(
     )
 
 
-def _short(text: str, most: int = 12) -> str:
+def _short(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

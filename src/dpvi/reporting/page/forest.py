@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpvi.reporting.page.elements import Markup, element, joined, number, percent
+from dpvi.reporting.page.elements import Markup, element, number, percent
 
 _MARGIN = 0.04  # of the axis, on either side
 _TICKS = 5
@@ -29,6 +29,7 @@ class Coefficient(NamedTuple):
     sampling_sd: float | None = None
     privacy_sd: float | None = None
     above_zero: float | None = None  # the probability, where the parameter may have either sign
+    apart: bool = False  # in numbers only: an intercept, beside which nothing else would be seen
 
     @property
     def inner(self) -> tuple[float, float] | None:
@@ -44,21 +45,39 @@ class Coefficient(NamedTuple):
         return None if self.privacy_sd is None or not self.sd else (self.privacy_sd / self.sd) ** 2
 
 
-def forest(coefficients: Sequence[Coefficient], probability: float, ratio: str = "") -> Markup:
-    """The table with its controls.
+class Estimates(NamedTuple):
+    """A table of coefficients with intervals of one ``probability``; ``title`` and ``note`` where there are several."""
 
-    Parameters
-    ----------
-    coefficients
-        One row each.
-    probability
-        Of the intervals.
-    ratio
-        What exp(coefficient) is called, such as "odds ratio"; empty where it has no name.
-    """
-    bounds = axis_bounds([(each.lower, each.upper) for each in coefficients])
+    rows: Sequence[Coefficient]
+    probability: float
+    title: str = ""
+    note: str = ""
+    ratios: bool = True  # whether exp(coefficient) means anything
+
+
+def forest(estimates: Estimates, ratio: str = "") -> Markup:
+    """The table with its controls; ``ratio`` is what exp(coefficient) is called, such as "odds ratio", or empty."""
+    coefficients, probability = estimates.rows, estimates.probability
+    bounds = axis_bounds([(each.lower, each.upper) for each in coefficients if not each.apart])
     level = f"{100 * probability:g} % interval"
     parted = any(each.sampling_sd is not None for each in coefficients)
+    rows = [_row(index, each, bounds, parted) for index, each in enumerate(coefficients)]
+    caption = element("caption", f"Estimates with {level}s" + (" and the two parts of their width" if parted else ""))
+    head = element("thead", element("tr", *_heads(level, bounds, parted)))
+    table = element("table", caption, head, element("tbody", *rows), class_="forest")
+    name = estimates.title or "Estimates"
+    return element(
+        "div",
+        element("h3", estimates.title) if estimates.title else None,
+        element("p", estimates.note, class_="note") if estimates.note else None,
+        _controls(len(coefficients), ratio if estimates.ratios else ""),
+        _legend() if parted else None,
+        element("div", table, class_="wide", tabindex="0", role="region", aria_label=name),
+        element("p", "Choose a parameter for more about it.", class_="detail", aria_live="polite"),
+    )
+
+
+def _heads(level: str, bounds: tuple[float, float], parted: bool) -> list[Markup]:
     heads = [
         element("th", "Parameter", scope="col"),
         element("th", "Estimate", scope="col", class_="number", data_head="estimate"),
@@ -70,23 +89,13 @@ def forest(coefficients: Sequence[Coefficient], probability: float, ratio: str =
             element("th", "Sampling", scope="col", class_="number", title="standard deviation without privacy"),
             element("th", "Privacy", scope="col", class_="number", title="standard deviation that privacy added"),
         ]
-    rows = [_row(index, each, bounds, parted) for index, each in enumerate(coefficients)]
-    caption = element("caption", f"Estimates with {level}s" + (" and the two parts of their width" if parted else ""))
-    table = element("table", caption, element("thead", element("tr", *heads)), element("tbody", *rows), class_="forest")
-    return joined(
-        [
-            _controls(len(coefficients), ratio),
-            _legend() if parted else None,
-            element("div", table, class_="wide", tabindex="0", role="region", aria_label="Estimates"),
-            element("p", "Choose a parameter for more about it.", class_="detail", aria_live="polite"),
-        ]
-    )
+    return heads
 
 
 def axis_bounds(intervals: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Ends of an axis that shows all intervals and zero, with a margin."""
-    low = min(0.0, *(each[0] for each in intervals))
-    high = max(0.0, *(each[1] for each in intervals))
+    low = min([0.0, *(each[0] for each in intervals)])
+    high = max([0.0, *(each[1] for each in intervals)])
     width = (high - low) or 1.0
     return low - _MARGIN * width, high + _MARGIN * width
 
@@ -112,7 +121,7 @@ def _row(index: int, each: Coefficient, bounds: tuple[float, float], parted: boo
         element("th", element("button", each.name, type="button", class_="name"), scope="row"),
         element("td", number(each.mean), class_="number", data_cell="mean"),
         element("td", f"{number(each.lower)} to {number(each.upper)}", class_="number", data_cell="interval"),
-        element("td", _strip(each, bounds), class_="strip"),
+        element("td", None if each.apart else _strip(each, bounds), class_="strip"),
     ]
     if parted:
         cells += [
@@ -128,6 +137,7 @@ def _row(index: int, each: Coefficient, bounds: tuple[float, float], parted: boo
         data_lower=repr(each.lower),
         data_upper=repr(each.upper),
         data_inner=None if inner is None else f"{inner[0]!r} {inner[1]!r}",
+        data_apart=each.apart,
         data_signed=each.above_zero is not None,
         data_about=_about(each),
     )

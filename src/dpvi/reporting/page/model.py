@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -21,17 +21,21 @@ _RATIOS = {
 }
 
 
-def model_section(family: str, sites: tuple[Site, ...], model: Any, facts: Mapping[str, str]) -> Markup:
-    """Sites with their priors as far as known, and further ``facts`` one by one."""
+def model_section(
+    family: str, sites: tuple[Site, ...], model: Any, facts: Mapping[str, str], rows: Sequence[Sequence[str]] = ()
+) -> Markup:
+    """Parameters with their priors as far as known, and further ``facts`` one by one."""
     priors = priors_of(model, sites)
-    rows = [[site.name, _shape(site.shape), priors.get(site.name, _support(site))] for site in sites]
-    head = "Prior" if priors else "Support"
     response = response_of(model)
     known = {**facts, **({"Response": response} if response and "Response" not in facts else {})}
     listed = [[name, text] for name, text in {**known, "Approximation": family}.items()]
     parts = [table("The model in short", [], listed, class_="plain")]
     if rows:
-        parts.append(table("Parameters", ["Parameter", "Numbers", head], rows))
+        heads = ["Parameter", "Prior on the declared scale", "Prior in own units"]
+        parts.append(table("Priors: what was thought before the records were asked", heads, rows))
+    elif sites:
+        found = [[site.name, _shape(site.shape), priors.get(site.name, _support(site))] for site in sites]
+        parts.append(table("Parameters", ["Parameter", "Numbers", "Prior" if priors else "Support"], found))
     if not priors and sites:
         note = "A result holds no model, because a model is a program; with it this page would show the priors, too."
         parts.append(element("p", note, class_="note"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from dpvi.posterior.result import Result
 from dpvi.reporting.page.charts import Effect, effect_figure, side_by_side
 from dpvi.reporting.page.elements import Markup, element, joined, number, percent, table
 from dpvi.reporting.page.evidence import evidence
-from dpvi.reporting.page.forest import Coefficient, forest
+from dpvi.reporting.page.forest import Coefficient, Estimates, forest
 from dpvi.reporting.page.marginals import marginals
 from dpvi.reporting.page.model import model_section, ratio_of, real_parameters
 from dpvi.reporting.page.promise import promise, spending
@@ -34,38 +35,22 @@ _NO_MODEL = (
 )
 
 
-def write_report(
-    result: Any,
-    path: str | Path,
-    *,
-    model: Any = None,
-    posterior: Posterior | None = None,
-    names: Mapping[str, Any] | None = None,
-    title: str = "",
-    facts: Mapping[str, str] | None = None,
-    effects: Sequence[Effect] = (),
-    ratio: str | None = None,
-    synthetic: Any = None,
-    command: str = "",
-) -> Path:
-    """Write one self-contained HTML page about a result: no network, good on screen and paper, light and dark.
+@dataclass(frozen=True)
+class Contents:
+    """What a page says beside what the result itself knows; nothing of it may come from the records.
 
-    Parameters
+    Attributes
     ----------
-    result
-        A :class:`~dpvi.posterior.Result`, or the path of one.
-    path
-        Of the page. It appears when it is complete.
-    model
-        The model of a result that was read from a file, as for :meth:`Result.load <dpvi.posterior.Result.load>`.
-    posterior
-        By default ``result.posterior()``.
-    names
-        Of entries of sites, as in :meth:`Posterior.summary <dpvi.posterior.Posterior.summary>`.
     title
         Of the page.
+    names
+        Of entries of sites, as in :meth:`Posterior.summary <dpvi.posterior.Posterior.summary>`.
     facts
         What is known of the model beside its sites, ``{"Formula": "y ~ x"}``.
+    priors
+        Rows of the table of priors, in place of those of the sites: (parameter, prior, prior in own units).
+    estimates
+        Tables of estimates in place of the summary's.
     effects
         Predictions to draw, one picture each.
     ratio
@@ -74,64 +59,81 @@ def write_report(
         :class:`~dpvi.synthetic.SyntheticData` whose columns are shown beside what was released of them.
     command
         What makes the result again.
+    """
+
+    title: str = "Report of a private fit"
+    names: Mapping[str, Any] | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    priors: Sequence[Sequence[str]] = ()
+    estimates: Sequence[Estimates] = ()
+    effects: Sequence[Effect] = ()
+    ratio: str | None = None
+    synthetic: Any = None
+    command: str = ""
+
+
+def write_report(
+    result: Any, path: str | Path, *, model: Any = None, posterior: Posterior | None = None, **contents: Any
+) -> Path:
+    """Write one self-contained HTML page about a result: no network, good on screen and paper, light and dark.
+
+    Parameters
+    ----------
+    result
+        A :class:`~dpvi.posterior.Result`, the path of one, or what :func:`dpvi.glm` returns.
+    path
+        Of the page. It appears when it is complete.
+    model
+        The model of a result that was read from a file, as for :meth:`Result.load <dpvi.posterior.Result.load>`.
+    posterior
+        By default ``result.posterior()``.
+    contents
+        What the page says besides: attributes of :class:`Contents`, such as ``title`` or ``names``.
 
     Guarantees
     ----------
     The page is computed from the result, and from what is given here, which must not come from the records.
     """
+    if hasattr(result, "report"):  # of a formula, whose coefficients have units
+        return result.report(path, **contents)
     if not isinstance(result, Result):
         result = Result.load(result, model=model)
-    text = report_page(
-        result,
-        posterior=posterior,
-        names=names,
-        title=title,
-        facts=facts or {},
-        effects=effects,
-        ratio=ratio,
-        synthetic=synthetic,
-        command=command,
-    )
-    return write_page(text, path)
+    return write_page(report_page(result, posterior=posterior, **contents), path)
 
 
-def report_page(
-    result: Result,
-    *,
-    posterior: Posterior | None = None,
-    names: Mapping[str, Any] | None = None,
-    title: str = "",
-    facts: Mapping[str, str] | None = None,
-    effects: Sequence[Effect] = (),
-    ratio: str | None = None,
-    synthetic: Any = None,
-    command: str = "",
-) -> str:
+def report_page(result: Result, *, posterior: Posterior | None = None, **contents: Any) -> str:
     """The page that :func:`write_report` writes, as text."""
+    given = Contents(**contents)
     posterior, warned, refused = _posterior_of(result, posterior)
-    guarantee = result.guarantee
-    sections = [Section("The guarantee", promise(guarantee)), Section("What was asked and spent", _spent(result))]
-    sections.append(
-        Section("Model", model_section(type(result.family).__name__, result.sites, result.model, facts or {}))
-    )
-    estimates: list[Coefficient] = []
+    tables = _estimates(result, posterior, given)
+    about = model_section(type(result.family).__name__, result.sites, result.model, given.facts, given.priors)
+    sections = [
+        Section("The guarantee", promise(result.guarantee)),
+        Section("What was asked and spent", _spent(result)),
+        Section("Model", about),
+    ]
     if posterior is None:
         sections.append(Section("Estimates", element("p", refused, class_="bad-news")))
     else:
-        estimates, probability = coefficients(posterior, names, real_parameters(result.sites))
-        shown = forest(estimates, probability, ratio_of(result.model) if ratio is None else ratio)
-        sections.append(Section("Estimates", shown))
-        if effects:
-            sections.append(Section("Predictions", side_by_side([effect_figure(each) for each in effects])))
+        ratio = ratio_of(result.model) if given.ratio is None else given.ratio
+        sections.append(Section("Estimates", joined([forest(each, ratio) for each in tables])))
+        if given.effects:
+            sections.append(Section("Predictions", side_by_side([effect_figure(each) for each in given.effects])))
         sections.append(Section("Checks", evidence(posterior, warned)))
-    if synthetic is not None:
-        sections.append(Section("Synthetic tables", marginals(result, synthetic)))
-    sections.append(Section("How it was made", _provenance(result, posterior, command)))
-    subtitle = (facts or {}).get("Formula") or f"Parameters: {', '.join(site.name for site in result.sites)}"
-    top = masthead(
-        "Private Bayesian inference", title or "Report of a private fit", subtitle, _facts(result, estimates)
-    )
-    return page(title or "Report of a private fit", top, sections, _footer())
+    if given.synthetic is not None:
+        sections.append(Section("Synthetic tables", marginals(result, given.synthetic)))
+    sections.append(Section("How it was made", _provenance(result, posterior, given.command)))
+    subtitle = given.facts.get("Formula") or f"Parameters: {', '.join(site.name for site in result.sites)}"
+    title = given.title or Contents.title
+    top = masthead("Private Bayesian inference", title, subtitle, _facts(result, tables))
+    return page(title, top, sections, _footer())
+
+
+def _estimates(result: Result, posterior: Posterior | None, given: Contents) -> Sequence[Estimates]:
+    if posterior is None or given.estimates:
+        return given.estimates if posterior is not None else ()
+    rows, probability = coefficients(posterior, given.names, real_parameters(result.sites))
+    return [Estimates(rows, probability)]
 
 
 def coefficients(
@@ -169,7 +171,7 @@ def _posterior_of(result: Result, given: Posterior | None) -> tuple[Posterior | 
     return found, [str(each.message) for each in caught if issubclass(each.category, UserWarning)], ""
 
 
-def _facts(result: Result, estimates: Sequence[Coefficient]) -> list[tuple[str, str]]:
+def _facts(result: Result, tables: Sequence[Estimates]) -> list[tuple[str, str]]:
     guarantee = result.guarantee
     found = (
         [("Privacy budget ε", number(guarantee.epsilon, 4)), ("May fail with δ", number(guarantee.delta))]
@@ -180,7 +182,8 @@ def _facts(result: Result, estimates: Sequence[Coefficient]) -> list[tuple[str, 
         found.append(("Records, about", _size(result)[0]))
     elif result.plan.num_records is not None:
         found.append(("Records, declared public", f"{result.plan.num_records:,}"))
-    shares = [each.privacy_share for each in estimates if each.privacy_share is not None]
+    rows = tables[0].rows if tables else ()
+    shares = [each.privacy_share for each in rows if each.privacy_share is not None]
     if shares:
         found.append(("Variance due to privacy, median", percent(float(np.median(shares)))))
     return found

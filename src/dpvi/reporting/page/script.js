@@ -25,7 +25,7 @@
     const control = (name) => form.querySelector(`[data-control=${name}]`);
     const rows = [...body.rows].map((row) => ({
       row, name: row.dataset.name, index: Number(row.dataset.index), mean: Number(row.dataset.mean),
-      lower: Number(row.dataset.lower), upper: Number(row.dataset.upper), signed: "signed" in row.dataset,
+      lower: Number(row.dataset.lower), upper: Number(row.dataset.upper), signed: "signed" in row.dataset, apart: "apart" in row.dataset,
       inner: row.dataset.inner ? row.dataset.inner.split(" ").map(Number) : null,
     }));
     const orders = {
@@ -57,7 +57,8 @@
       rows.forEach((each) => { each.row.hidden = !shown.includes(each); });
       [...rows].sort(orders[control("order").value]).forEach((each) => body.append(each.row));
       control("shown").textContent = `${shown.length} of ${rows.length} shown`;
-      const low = Math.min(0, ...shown.map((each) => each.lower)), high = Math.max(0, ...shown.map((each) => each.upper));
+      const drawn = shown.filter((each) => !each.apart);
+      const low = Math.min(0, ...drawn.map((each) => each.lower)), high = Math.max(0, ...drawn.map((each) => each.upper));
       const width = (high - low) || 1, ends = [low - 0.04 * width, high + 0.04 * width];
       const say = (value) => tidy(ratio ? Math.exp(value) : value);
       shown.forEach(({ row, mean, lower, upper, inner }) => {

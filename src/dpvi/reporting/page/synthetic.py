@@ -10,7 +10,7 @@ import numpy as np
 
 from dpvi.reporting.page.charts import matrix_figure
 from dpvi.reporting.page.elements import Markup, element, joined, number, table
-from dpvi.reporting.page.marginals import marginal_figures, released_shares, tables_of
+from dpvi.reporting.page.marginals import Released, marginal_figures, tables_of
 from dpvi.reporting.page.promise import promise
 from dpvi.reporting.page.shell import Section, masthead, page, write_page
 from dpvi.table import Boolean, Column, Schema, observed_leaf
@@ -39,42 +39,50 @@ _ALWAYS = (
 
 
 def write_synthetic_page(
-    data: Any, path: str | Path, *, result: Any = None, limits: Sequence[str] = MIXTURE_LIMITS, title: str = ""
+    data: Any,
+    path: str | Path,
+    *,
+    released: Released | None = None,
+    limits: Sequence[str] = MIXTURE_LIMITS,
+    title: str = "",
 ) -> Path:
-    """Write one self-contained HTML page about synthetic tables.
+    """Write one self-contained HTML page about synthetic tables; parameters as for :func:`synthetic_page`."""
+    return write_page(synthetic_page(data, released=released, limits=limits, title=title), path)
+
+
+def synthetic_page(
+    data: Any, *, released: Released | None = None, limits: Sequence[str] = MIXTURE_LIMITS, title: str = ""
+) -> str:
+    """The page about synthetic tables as text.
 
     Parameters
     ----------
     data
         From :func:`dpvi.synthesize`; at most ten of its tables are looked at.
-    path
-        Of the page. It appears when it is complete.
-    result
-        The result behind the tables: counts that it released are shown beside theirs.
+    released
+        ``{column: (values, shares)}`` that the run released, shown beside those of the tables; see
+        :func:`~dpvi.reporting.page.marginals.released_shares`.
     limits
         What the model of the tables cannot express, one sentence or two each.
     title
         Of the page.
     """
     tables = tables_of(data)
-    released = None if result is None else released_shares(result, data.schema)
+    cannot = element("ul", *(element("li", each) for each in (*limits, *_ALWAYS)))
     sections = [
         Section("The guarantee", promise(data.guarantee)),
         Section("Columns", marginal_figures(data.schema, tables, released)),
         Section("Columns together", _together(data.schema, tables)),
-        Section("What the tables cannot show", element("ul", *(element("li", each) for each in (*limits, *_ALWAYS)))),
+        Section("What the tables cannot show", cannot),
         Section("The tables", _shape(data)),
     ]
-    heading = title or "Synthetic tables"
+    heading, promised = title or "Synthetic tables", data.guarantee
     facts = [("Tables", str(len(data))), ("Records in each", f"{data.num_records:,}")]
-    if data.guarantee.private:
-        facts += [
-            ("Privacy budget ε", number(data.guarantee.epsilon, 4)),
-            ("May fail with δ", number(data.guarantee.delta)),
-        ]
+    if promised.private:
+        facts += [("Privacy budget ε", number(promised.epsilon, 4)), ("May fail with δ", number(promised.delta))]
     subtitle = f"{len(data.schema.columns)} columns: {', '.join(data.schema.columns)}"
     footer = element("footer", element("p", "Made by dpvi. Drawing more tables from one result costs no more privacy."))
-    return write_page(page(heading, masthead("Synthetic data", heading, subtitle, facts), sections, footer), path)
+    return page(heading, masthead("Synthetic data", heading, subtitle, facts), sections, footer)
 
 
 def association(first: np.ndarray, second: np.ndarray) -> float:
