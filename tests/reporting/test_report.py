@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -103,6 +104,31 @@ def test_runs_of_steps_and_runs_that_are_not_private(tmp_path):
         page = check_page(report_page(dpvi.fit(regression, (x, y), bare, progress=False)))
     assert page.text.count("NOT PRIVATE") >= 2
     assert "sure of it" not in page.text
+
+
+def contrast(first: str, second: str) -> float:
+    """The ratio of luminances that WCAG defines."""
+
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        return float(
+            np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722)
+        )
+
+    bright, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_text_can_be_read_in_light_and_in_dark(text):
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast("#999999", "#ffffff") < 4.5  # this grey could not
+    blocks = re.findall(r":root \{(.*?)\}", text, flags=re.DOTALL)[:2]
+    colours = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block)) for block in blocks]
+    assert colours[0] != colours[1]
+    for each in colours:
+        for ink in ("ink", "soft", "sampling", "privacy", "good", "bad", "link"):
+            for ground in ("paper", "card", "wash"):
+                assert contrast(each[ink], each[ground]) > 4.5, (ink, ground)
 
 
 def test_axes_show_every_interval_and_round_numbers():

@@ -11,16 +11,16 @@ import errno
 import sys
 from collections.abc import Sequence
 
-from dpvi.cli import audit, demo, evaluate, fit, ledger, plan, preview, report, schema, summary, synth, verify
+from dpvi.cli import audit, demo, evaluate, fit, ledger, plan, preview, report, schema, studio, summary, synth, verify
 from dpvi.cli.parser import Parser
 from dpvi.declared.validation import CompilerError
 
-COMMANDS = (schema, preview, plan, fit, summary, report, synth, evaluate, ledger, audit, verify, demo)
+COMMANDS = (schema, preview, plan, fit, summary, report, synth, evaluate, ledger, audit, verify, studio, demo)
 
 _FAILURE = 2
 _STOPPED = 130  # as shells say that somebody pressed Ctrl-C
 _DESCRIPTION = (
-    "Bayesian inference under differential privacy, from a table to a page that may be published. Declare its columns "
+    "Bayesian inference under differential privacy, from a table to a page about the fit. Declare its columns "
     "(schema), see what a budget would buy (preview), fit a model under it (fit), read the estimates (summary, "
     "report), draw synthetic tables (synth); keep one budget for all that is released of a data set (ledger), and "
     "check what results promise (verify, audit, evaluate)."

@@ -8,7 +8,14 @@ from support.measuring import expected
 from support.metric import root_of, triangle
 from support.statistics import assert_close
 
-from dpvi.posterior.metric.moments import denoised, largest_of_noise, moments_request, moved_rows, symmetric
+from dpvi.posterior.metric.moments import (
+    _with_constants,
+    denoised,
+    largest_of_noise,
+    moments_request,
+    moved_rows,
+    symmetric,
+)
 from dpvi.release.requests import Answered
 
 NUM_RECORDS, ROUNDS = 4000, (3, 3, 8)  # units
@@ -239,3 +246,19 @@ def test_hopeless_noise_leaves_nothing_but_what_is_in_common():
     np.testing.assert_allclose(found, 7.5 * np.eye(4), rtol=0.01)
     assert not np.any(denoised(off, 2.0)[0])  # nor that
     assert denoised(off, 0.1)[1] > 0.99
+
+
+def test_a_constant_column_stays_and_so_do_means():
+    """What an intercept cannot explain, a rare level would have to."""
+    random = np.random.default_rng(5)
+    rows = np.column_stack([np.ones(4000), random.normal(0.3, 0.4, 4000), random.uniform(size=4000) < 0.01])
+    moved = rows @ (np.eye(3) + 0.2 * random.normal(size=(3, 3)))
+    kept = _with_constants(rows, moved)
+    np.testing.assert_array_equal(kept[:, 0], 1.0)
+    np.testing.assert_allclose(kept.mean(axis=0), rows.mean(axis=0), atol=1e-12)
+    second = moved.T @ moved / len(moved)
+    wanted = (second - np.outer(second[0], second[0]) / second[0, 0])[1:, 1:]
+    np.testing.assert_allclose(np.cov(kept[:, 1:].T, bias=True), wanted, atol=1e-9)
+    assert np.ptp(moved[:, 0]) > 0.01  # as it was before
+    without = rows[:, 1:]
+    np.testing.assert_array_equal(_with_constants(without, moved[:, 1:]), moved[:, 1:])

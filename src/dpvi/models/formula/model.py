@@ -157,7 +157,7 @@ class FormulaModel:
         """Whole numbers of trials, within their bound."""
         assert self.trials is not None
         found = self.design.raw.number(x, self.trials, numpy, within=True)
-        return numpy.rint(found).astype(numpy.int32)
+        return numpy.rint(found).astype(numpy.result_type(int))
 
     @property
     def _offsets(self) -> tuple[str, ...]:

@@ -67,7 +67,28 @@ def moved_rows(
     white = white[:, used]
     back = np.linalg.lstsq(white, rows, rcond=None)[0]  # where columns add up, moved rows still do
     moved = white @ ((vectors * np.sqrt(values)) @ vectors.T) @ back
-    return moved, min(edge, 1.0)
+    return _with_constants(rows, moved), min(edge, 1.0)
+
+
+def _with_constants(rows: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Rows with the covariance that ``moved`` has beside a constant column, which stays as it is, and so do means.
+
+    Moments with a constant are means, and these the histograms tell better. A constant that is moved with the others
+    is none any more, and what an intercept cannot explain then a rare level has to.
+    """
+    constant = (np.ptp(rows, axis=0) == 0) & (rows[0] != 0)
+    if not constant.any():
+        return moved
+    second, first = moved.T @ moved / len(moved), int(np.argmax(constant))
+    wanted = second - np.outer(second[first], second[first]) / second[first, first]
+    mean = rows.mean(axis=0)
+    away = rows - mean
+    scale = np.where(constant, 1.0, np.maximum(away.std(axis=0), 1e-12))
+    away = away / scale
+    values, vectors = np.linalg.eigh(away.T @ away / len(away))
+    kept = values > _NO_DIRECTION * values.max()
+    narrow = (vectors[:, kept] / np.sqrt(values[kept])) @ vectors[:, kept].T
+    return mean + away @ narrow @ power(wanted / np.outer(scale, scale), 0.5) * np.where(constant, 0.0, scale)
 
 
 def largest_of_noise(noise: float, size: int) -> float:

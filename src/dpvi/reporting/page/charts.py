@@ -13,6 +13,7 @@ from dpvi.reporting.page.forest import ticks
 _WIDTH, _HEIGHT = 520, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 14, 40
 _MOST_LABELS = 8  # under bars
+_LETTER = 7.5  # the width of one
 
 
 class Effect(NamedTuple):
@@ -201,8 +202,9 @@ def _picture(
         grid.append(element("line", class_="grid", x1=left, x2=_WIDTH - _RIGHT, y1=y, y2=y))
         text = f"{100 * each:g} %" if shares else number(each)
         grid.append(element("text", text, x=left - 8, y=y + 4, text_anchor="end"))
+    most = max(4, int((_WIDTH - left - _RIGHT) / max(1, len(marks)) / _LETTER))
     below = [
-        element("text", _short(name), x=frame.across(place), y=bottom + 18, text_anchor="middle")
+        element("text", _short(name, most), x=frame.across(place), y=bottom + 18, text_anchor="middle")
         for place, name in marks
     ]
     label = element(
@@ -227,7 +229,7 @@ def _picture(
     )
 
 
-def _short(text: str, most: int = 12) -> str:
+def _short(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
