@@ -115,7 +115,7 @@ def plot(posteriors: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     for offset, (name, posterior) in enumerate(posteriors.items()):
         summary = posterior.summary()
-        at = [i + 0.16 * (offset - 1.5) for i in range(len(WEIGHTS))]
+        at = [i + 0.16 * (offset - (len(posteriors) - 1) / 2) for i in range(len(WEIGHTS))]
         errors = [summary.mean - summary.lower, summary.upper - summary.mean]
         axes.errorbar(at, summary.mean, yerr=errors, fmt="o", markersize=4, capsize=3, label=name)
     axes.scatter(range(len(WEIGHTS)), WEIGHTS, marker="_", s=900, color="0.6", zorder=0, label="truth")
