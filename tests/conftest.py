@@ -43,7 +43,7 @@ QUICKLY_COMPILED = (
         "synthetic/",
         "test_examples.py",
     ),
-    *(f"run/test_{name}" for name in ("dpsvi", "fit", "guided_fit", "optimizers")),
+    *(f"run/test_{name}" for name in ("checkpoint", "dpsvi", "fit", "guided_fit", "optimizers")),
     *(f"experiments/test_{name}" for name in ("adult", "deep", "dpvim", "generative", "learning_rate", "vae")),
     *(f"gradients/test_{name}" for name in ("ghost_models", "gradients", "guided", "named_layers")),
     *(f"posterior/test_{name}" for name in ("joint", "methods", "na_dpvi", "posterior", "score.py")),

@@ -139,6 +139,27 @@ def _leverage(rng: np.random.Generator, n: int) -> Drawn:
     return models.linear, Design(columns, ("heavy", "normal", "binary", "constant"), x), y, None
 
 
+def _generous(model: Callable, truth: tuple[float, ...]) -> Callable:
+    """A right model of numbers whose records lie in a small part of generous bounds: incomes, months, ages, amounts.
+
+    Scaled by these bounds, slopes are large: further from 0 than a prior on slopes expects.
+    """
+
+    def draw(rng: np.random.Generator, n: int) -> Drawn:
+        income = np.clip(rng.gamma(1.2, 45.0, n), 0, 600) / 600
+        months = np.where(rng.random(n) < 0.06, rng.gamma(1.5, 6.0, n), 0.0)
+        amount = np.clip(rng.gamma(4.0, 0.08, n), 0, 3) / 3
+        ages = np.clip(rng.normal(41, 12, n), 0, 120) / 120
+        binary = (rng.random(n) < 0.3).astype(float)
+        x = np.column_stack([income, np.clip(months, 0, 60) / 60, amount, ages, binary, np.ones(n)])
+        mean = x @ np.asarray(truth)
+        y = rng.poisson(np.exp(mean)) if model is models.poisson else _labels(rng, x, truth)
+        columns = (*(Numeric(0, 1),) * 4, Levels((0, 1)), Constant())
+        return model, Design(columns, ("income", "months", "amount", "age", "binary", "constant"), x), y, truth
+
+    return draw
+
+
 def _logistic_right(rng: np.random.Generator, n: int) -> Drawn:
     design = base_design(rng, n)
     return models.logistic, design, _labels(rng, design.x, LOGISTIC_WEIGHTS), LOGISTIC_WEIGHTS
@@ -214,6 +235,11 @@ _WAYS: dict[str, tuple[Callable, str]] = {
     "logistic_probit": (_probit, "probit data under a logit"),
     "poisson_overdispersed": (_counts(_overdispersed), "overdispersed counts"),
     "poisson_zero_inflated": (_counts(_zero_inflated), "zero-inflated counts"),
+    "poisson_generous": (_generous(models.poisson, (-4.4, 1.2, 0.8, -1.5, 0.6, 0.3)), "generous bounds, right"),
+    "logistic_generous": (
+        _generous(models.logistic, (2.0, -1.0, 5.3, -1.5, 0.6, -1.2)),
+        "generous bounds, right",
+    ),
     "linear_right": (_linear_with(_normal, right=True), "nothing"),
     "logistic_right": (_logistic_right, "nothing"),
     "poisson_right": (_counts(None), "nothing"),

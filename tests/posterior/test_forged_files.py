@@ -49,7 +49,7 @@ def edited(path, change, fitting_checksum=False):
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     if fitting_checksum:
         hashed = {name: array for name, array in arrays.items() if name not in ("checksum", "signature")}
-        arrays["checksum"] = np.frombuffer(storage._digest(hashed), np.uint8)
+        arrays["checksum"] = np.frombuffer(storage.checksum_of(hashed), np.uint8)
     with open(path, "wb") as file:
         np.savez(file, **arrays)
 

@@ -80,7 +80,7 @@ def rewritten(path, new, change):
     header = json.loads(arrays["header"].tobytes())
     change(header)
     arrays["header"] = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
-    arrays["checksum"] = np.frombuffer(storage._digest(arrays), np.uint8)
+    arrays["checksum"] = np.frombuffer(storage.checksum_of(arrays), np.uint8)
     np.savez(new, **arrays)
     return new
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-import itertools
-import secrets
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dpvi.declared import validation
-from dpvi.declared.assumptions import RECORD, rows_sentences
+from dpvi.declared.assumptions import rows_sentences
 from dpvi.declared.guarantee import Guarantee, kind_of_seed
 from dpvi.declared.plan import Plan
 from dpvi.declared.validation import PrivacyWarning
@@ -20,6 +16,7 @@ from dpvi.ledger import journal
 from dpvi.ledger.books import (
     FORMAT,
     NOTHING,
+    RELEASED,
     RESERVED,
     SPENT,
     VERSION,
@@ -28,8 +25,9 @@ from dpvi.ledger.books import (
     books_of,
     released_together,
 )
-from dpvi.ledger.gaussian_filter import MOST_SAMPLED, SMALLEST_SLACK, Charge, charge
+from dpvi.ledger.gaussian_filter import Charge, charge
 from dpvi.ledger.journal import LedgerError
+from dpvi.ledger.names import free_name, new_terms, now, require
 from dpvi.ledger.report import refusal, summary
 from dpvi.privacy.accounting import plan_epsilon
 from dpvi.privacy.gaussian import gaussian_epsilon
@@ -111,7 +109,7 @@ class Ledger:
         }
         given = {key: value for key, value in given.items() if value is not None}
         if not self.path.exists() and epsilon is not None and delta is not None:
-            first = {"format": FORMAT, "version": VERSION, "time": _now(), **_new_terms(self.path, given)}
+            first = {"format": FORMAT, "version": VERSION, "time": now(), **new_terms(self.path, given)}
             journal.create(self.path, first)  # or another process was here first, whose terms are compared below
         self._identity: str | None = None
         self.terms = self._books().terms
@@ -205,10 +203,10 @@ class Ledger:
     def commit(self, name: str) -> None:
         """Say that a run is done. What it cost stays spent for ever."""
         with self._opened() as (file, books):
-            _require(books, name, RESERVED)
+            require(books, name, RESERVED)
             if books.entries[name].declared:
                 raise LedgerError(f"{name!r} is a declaration; it is spent when all its runs are.")
-            file.append({"event": "commit", "entry": name, "time": _now()})
+            file.append({"event": "commit", "entry": name, "time": now()})
 
     def release(self, name: str, because: str = "") -> None:
         """Give back what a run reserved: a deliberate act, which says that NOTHING OF IT WAS PUBLISHED OR SEEN.
@@ -217,30 +215,66 @@ class Ledger:
         reserved. What is done is never given back.
         """
         with self._opened() as (file, books):
-            _require(books, name, RESERVED)
+            require(books, name, RESERVED)
             entry = books.entries[name]
             if entry.declared and len(books.free_members(name)) < len(entry.releases):
                 raise LedgerError(
                     f"Runs of the declaration {name!r} were made, and its cost is that of all of them together: it "
                     "cannot be given back."
                 )
-            file.append({"event": "release", "entry": name, "because": because, "time": _now()})
+            file.append({"event": "release", "entry": name, "because": because, "time": now()})
+
+    def state_of(self, name: str, plans: Plan | Sequence[Plan]) -> str | None:
+        """``"reserved"``, ``"spent"`` or ``"released"`` for the run of ``plans`` under that name, None for no run.
+
+        Raises
+        ------
+        LedgerError
+            Where the run of that name has other plans.
+        """
+        entry = self.entries.get(name)
+        if entry is None:
+            return None
+        plans = [plans] if isinstance(plans, Plan) else list(plans)
+        if entry.releases != tuple(plan.releases for plan in plans):
+            raise LedgerError(f"{name!r} is a run of other plans in this ledger; nothing of it can be resumed here.")
+        return entry.state
 
     @contextmanager
-    def charging(self, plans: Plan | Sequence[Plan], seeds: Sequence[int | None] = ()) -> Iterator[str]:
-        """Reserve, run what is inside, commit; where it fails, what was reserved stays so, and the error says that."""
-        name = self.reserve(plans, seeds=seeds)
+    def charging(
+        self, plans: Plan | Sequence[Plan], seeds: Sequence[int | None] = (), *, name: str | None = None
+    ) -> Iterator[str]:
+        """Reserve, run what is inside, commit; where it fails, what was reserved stays so, and the error says that.
+
+        A run that has begun under ``name`` before goes on and is charged no more.
+        """
+        state = None if name is None else self.state_of(name, plans)
+        resumed = name is not None
+        if state is None:
+            name = self.reserve(plans, name, seeds=seeds)
+        elif state == RELEASED:
+            raise LedgerError(f"{name!r} was given back; it must be reserved anew, under another name.")
+        assert name is not None
         try:
             yield name
         except BaseException as error:
+            go_on = " Go on with it by the same call, with its checkpoint." if resumed else ""
             error.add_note(
-                f"The ledger keeps {name!r} reserved, because the run had begun. If nothing of it was published or "
-                f"seen, give it back: dpvi ledger release {self.path} {name}"
+                f"The ledger keeps {name!r} reserved, because the run had begun.{go_on} If nothing of it was published "
+                f"or seen, give it back: dpvi ledger release {self.path} {name}"
             )
             raise
+        if state == SPENT:
+            return
         try:
             self.commit(name)
         except LedgerError as error:  # what is released is released, and reserved counts as much as spent
+            if resumed and self.state_of(name, plans) == SPENT:
+                error.add_note(
+                    f"Another run went on from a copy of the checkpoint of {name!r} and is done: steps were taken "
+                    "twice and charged once. The result of this one is withheld; publish nothing of it."
+                )
+                raise
             if not self._counts(name):
                 error.add_note(
                     f"The ledger does not count {name!r}: it was given back, or the file replaced, while the run went "
@@ -317,7 +351,7 @@ class Ledger:
             if not books.terms.limit.holds(used + cost):
                 raise LedgerError(refusal(books, cost, alone))
         return Entry(
-            name=_free_name(books, name, "declared" if declared else "run"),
+            name=free_name(books, name, "declared" if declared else "run"),
             releases=releases,
             charge=cost if member is None else NOTHING,
             epsilon=alone,
@@ -325,7 +359,7 @@ class Ledger:
             declared=declared,
             of=None if member is None else member[0],
             members=() if member is None else member[1],
-            time=_now(),
+            time=now(),
         )
 
     def _add(self, plans: list[Plan], cost: Charge, alone: float, name: str | None, *, declared: bool) -> str:
@@ -352,54 +386,3 @@ class Ledger:
                 "file back; what was spent is not known without it."
             )
         return books
-
-
-def _new_terms(path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    """The terms of a new ledger, checked."""
-    rows = validation.whole_number("rows_per_unit", given.get("rows_per_unit", 1))
-    share = validation.number("share_for_sampling", given.get("share_for_sampling", 0.0))
-    terms = {
-        "identity": secrets.token_hex(16),
-        "name": given.get("name", path.stem),
-        "epsilon": validation.epsilon(given["epsilon"]),
-        "delta": validation.delta(given["delta"]),
-        "adjacency": validation.adjacency(given.get("adjacency", "add_remove")),
-        "unit": given.get("unit", RECORD if rows == 1 else "one unit"),
-        "rows_per_unit": rows,
-        "share_for_sampling": share,
-        "data": given.get("data"),
-    }
-    for name in ("name", "unit"):
-        if not isinstance(terms[name], str) or not terms[name]:
-            raise TypeError(f"{name} must be a text, got {terms[name]!r}.")
-    if not isinstance(terms["data"], (str, type(None))):
-        raise TypeError("data must be a fingerprint of the records, from dpvi.ledger.fingerprint, not the records.")
-    smallest = MOST_SAMPLED * SMALLEST_SLACK / terms["delta"]
-    if share != 0 and not smallest <= share < 1:
-        raise ValueError(
-            f"share_for_sampling must be 0, or at least {smallest:.2g} at this delta and below 1, got {share!r}: each "
-            f"of {MOST_SAMPLED} plans that sample takes an equal part, which must stay above rounding."
-        )
-    return terms
-
-
-def _require(books: Books, name: str, state: str) -> None:
-    if name not in books.entries:
-        raise LedgerError(f"The ledger has no run {name!r}; it has {', '.join(books.entries) or 'none'}.")
-    found = books.entries[name].state
-    if found != state:
-        raise LedgerError(f"The run {name!r} is {found}, and only one that is {state} can be changed.")
-
-
-def _free_name(books: Books, name: str | None, kind: str) -> str:
-    """The name that was asked for, once it is known to be free, or the next number."""
-    if name is None:
-        numbers: Iterator[str] = (f"{kind}-{number}" for number in itertools.count(1))
-        return next(each for each in numbers if each not in books.entries)
-    if not isinstance(name, str) or not name or name in books.entries:
-        raise LedgerError(f"A run needs a name that the ledger does not have yet, got {name!r}.")
-    return name
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -41,7 +41,7 @@ _HEADER, _CHECKSUM, _SIGNATURE = "header", "checksum", "signature"
 def save(result: Any, path: Path) -> None:
     """Write ``result`` to ``path``, whole or not at all."""
     arrays = _packed(result)
-    arrays[_CHECKSUM] = np.frombuffer(_digest(arrays), np.uint8)
+    arrays[_CHECKSUM] = np.frombuffer(checksum_of(arrays), np.uint8)
     if result.signature is not None:
         arrays[_SIGNATURE] = np.frombuffer(result.signature, np.uint8)
     temporary = path.with_name(path.name + ".partial")
@@ -55,7 +55,7 @@ def save(result: Any, path: Path) -> None:
 
 def digest_of(result: Any) -> bytes:
     """What a signature of ``result`` covers: everything that :func:`save` writes."""
-    return _digest(_packed(result))
+    return checksum_of(_packed(result))
 
 
 def _packed(result: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _promise(plan: Plan, circumstances: Circumstances) -> str:
     return "NOT PRIVATE" if not stated.private else f"({stated.epsilon!r}, {stated.delta!r})-differential privacy"
 
 
-def _digest(arrays: dict[str, Any]) -> bytes:
+def checksum_of(arrays: dict[str, Any]) -> bytes:
     """SHA-256 over the names, types, shapes and values of all arrays, the header's among them."""
     total = hashlib.sha256()
     for name in sorted(arrays):
@@ -150,7 +150,7 @@ def load(path: Path, verify_key: Any = None) -> dict[str, Any]:
         except Exception:  # what a damaged archive raises depends on where the damage is
             raise ValueError(f"{path} is not a dpvi result, or it is damaged.") from None
     _check_version(path, version)
-    digest = _digest(arrays)
+    digest = checksum_of(arrays)
     if not hmac.compare_digest(found[_CHECKSUM], digest):
         raise ValueError(
             f"{path} was changed after dpvi saved it, or is damaged: its content does not fit its checksum. Nothing in "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,11 +38,11 @@ from dpvi.records.frames import arguments_of, is_table
 from dpvi.records.sources.base import RowSource
 from dpvi.release.driver import Driver
 from dpvi.release.trace import Trace
+from dpvi.run.checkpoint import Checkpoint, opened, settings_of
 from dpvi.run.measuring import Answers, Contributions, measure, measured_trace
 from dpvi.run.placement.feed import reading
 from dpvi.run.placement.hosts import from_all, from_first, losses_explained, ready_together, require_same
-from dpvi.run.placement.placement import Placed
-from dpvi.run.preparation import prepare
+from dpvi.run.preparation import Prepared, prepare
 from dpvi.run.program.loop import Run, progress_bar
 from dpvi.run.program.step import Algorithm
 from dpvi.run.untold import run_within_memory
@@ -68,6 +69,8 @@ def fit(
     devices: Sequence[Any] | None = None,
     seed: int | None = None,
     ledger: Ledger | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
     progress: bool = True,
 ) -> Result:
     """Fit a variational posterior under the privacy guarantee of ``plan``.
@@ -133,6 +136,12 @@ def fit(
     ledger
         A :class:`dpvi.Ledger` that the run is charged to. What it does not hold is refused before anything is computed
         from a record. A run that is killed stays reserved there.
+    checkpoint
+        A file from which the run goes on where it is there, and that is written while the run goes on: a killed run is
+        resumed by the same call and charged once. It holds what was released and no key; steps that are left draw a
+        fresh one. Once the run is done the same call returns its result again. See docs/how-to/resume-a-run.md.
+    checkpoint_seconds
+        How often it is written.
     progress
         Show a bar with steps and ε. It shows nothing that saw records.
 
@@ -146,62 +155,86 @@ def fit(
     sizes and un-noised quantities are in no part of it.
     """
     refuse_start(plan, initial_location)
-    refuse_uncovered(ledger, [plan], [seed])
     table = data if is_table(data) else None
-    with ready_together():
-        data, (model, guide) = bound(arguments_of(model, data, static or ()), (model, guide), static)
-    algorithm, placed, key, scores, captured = prepare(
-        model,
-        data,
-        plan,
-        guide=guide,
-        family=family,
-        estimator=estimator,
-        optimizer=optimizer,
-        seed=seed,
-        driver=driver,
-        covariate_law=covariate_law,
-        microbatch_size=microbatch_size,
-        devices=devices,
-        initial_location=initial_location,
-        origin=table,
-    )
-    if plan.measuring is not None:
-        assert scores is not None
-        with losses_explained(), charged(ledger, [plan], [seed]):
-            with ready_together():
-                contributions = tried_contributions(scores)
-            with progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable") as bar:
-                trace = fit_measuring(algorithm, contributions, scores, placed, key, bar)
-        return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
-    run_streams = streams(key)
-    with losses_explained(), charged(ledger, [plan], [seed]), reading(algorithm.feed):
+    with opened(checkpoint, checkpoint_seconds) as kept:
+        refuse_uncovered(ledger, [plan], [seed], kept)
         with ready_together():
-            location = start(algorithm, initial_location)
+            data, (model, guide) = bound(arguments_of(model, data, static or ()), (model, guide), static)
+        prepared = prepare(
+            model,
+            data,
+            plan,
+            guide=guide,
+            family=family,
+            estimator=estimator,
+            optimizer=optimizer,
+            seed=seed,
+            driver=driver,
+            covariate_law=covariate_law,
+            microbatch_size=microbatch_size,
+            devices=devices,
+            initial_location=initial_location,
+            origin=table,
+        )
+        structure = structure_of(prepared.placed.shapes)
+        if kept is not None:
+            steering = None if driver is None else type(driver).__qualname__
+            kept.require(settings_of(prepared.algorithm, structure, seed, steering), plan)
+        released = _measured if plan.measuring is not None else _stepped
+        bar = progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable")
+        with losses_explained(), charged(ledger, [plan], [seed], kept), bar:
+            trace = released(prepared, driver, initial_location, bar, kept)
+    return make_result(prepared.algorithm, trace, structure, seed, prepared.scores, captured=prepared.captured)
+
+
+def _stepped(prepared: Prepared, driver: Driver | None, initial: Any, bar: tqdm, kept: Checkpoint | None) -> Trace:
+    """One run that takes steps: histograms, then step after step, or what is left of them."""
+    algorithm, placed, key, scores, _ = prepared
+    run_streams = streams(key)
+    with reading(algorithm.feed):
+        with ready_together():
+            location = start(algorithm, initial)
         state = algorithm.initial(jnp.asarray(from_first(location)))
-        # where the number of records alone is counted, shapes tell it and no row is read
-        histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
+        histograms = _counted(prepared, kept)
         if scores is not None:
             driver = ScoreDriver(scores, populations=[scores.population(histograms)])
         compiled = Run(algorithm, mesh=placed.mesh, driven=driver is not None)
         require_same({"steps of a chunk": compiled.layout})
-        run = partial(compiled, placed.records, run_streams, state)
+        begun = None if kept is None else kept.settled(state, compiled.layout)
+        options = {} if kept is None else {"begun": begun, "keep": kept.keep}
+        run = partial(compiled, placed.records, run_streams, state, driver=driver, progress=bar, **options)
         remedy = "pass a microbatch_size to fit, for example 256, and halve it until the run fits"
-        with progress_bar(plan, progress, secret=kind_of_seed(seed) != "guessable") as bar:
-            trace = run_within_memory(remedy, run, driver=driver, progress=bar)[0]
-    trace = trace._replace(histograms=histograms)
-    return make_result(algorithm, trace, structure_of(placed.shapes), seed, scores, captured=captured)
+        with nullcontext() if kept is None else kept.stoppable():
+            trace = run_within_memory(remedy, run)[0]
+    return trace._replace(histograms=histograms)
+
+
+def _measured(prepared: Prepared, _: Driver | None, __: Any, bar: tqdm, kept: Checkpoint | None) -> Trace:
+    assert prepared.scores is not None
+    with ready_together():
+        contributions = tried_contributions(prepared.scores)
+    with nullcontext() if kept is None else kept.stoppable():
+        return fit_measuring(prepared, contributions, bar, kept)
+
+
+def _counted(prepared: Prepared, kept: Checkpoint | None) -> np.ndarray | None:
+    """The run's histograms: what was released of them before, or counted now."""
+    algorithm, placed, key, *_ = prepared
+    if kept is not None and kept.histograms is not None:
+        return kept.histograms
+    # where the number of records alone is counted, shapes tell it and no row is read
+    histograms = histograms_of(algorithm, placed.blocks() if algorithm.plan.covariates else [placed.shapes], key)
+    if kept is not None:
+        kept.keep_histograms(histograms)
+    return histograms
 
 
 def fit_measuring(
-    algorithm: Algorithm,
-    contributions: Contributions,
-    scores: ScoreModel,
-    placed: Placed,
-    key: jax.Array,
-    bar: tqdm | None = None,
+    prepared: Prepared, contributions: Contributions, bar: tqdm | None = None, kept: Checkpoint | None = None
 ) -> Trace:
     """One measuring run: histograms, then whatever its strategy asks for."""
+    algorithm, placed, key, scores, _ = prepared
+    assert scores is not None
     plan, model, structure = algorithm.plan, algorithm.model, structure_of(placed.shapes)
 
     def blocks() -> Iterable[Any]:
@@ -213,8 +246,14 @@ def fit_measuring(
     answers = Answers(
         contributions, plan, blocks, key, _over_all_processes
     )  # refuses a plan before anything is counted
-    histograms = histograms_of(algorithm, placed.blocks() if plan.covariates else [placed.shapes], key)
-    done = run_within_memory(_SMALLER, measure, answers, make_strategy(scores, histograms), bar)
+    histograms = _counted(prepared, kept)
+    options: dict[str, Any] = {}
+    if kept is not None:
+        begun = kept.answers(model.dimension, plan.num_steps)
+        options = {"begun": begun, "keep": partial(kept.keep_answers, dimension=model.dimension)}
+    done = run_within_memory(_SMALLER, measure, answers, make_strategy(scores, histograms), bar, **options)
+    if kept is not None and not kept.finished:
+        kept.keep_answers(done, model.dimension, finished=True)
     trace = measured_trace(done, algorithm.family, _location(model, None), model.dimension)
     return trace._replace(histograms=histograms)
 
@@ -232,21 +271,27 @@ def refuse_start(plan: Any, initial_location: Any) -> None:
         raise ValueError("A run that measures starts at the centre of the prior; leave initial_location out.")
 
 
-def refuse_uncovered(ledger: Ledger | None, plans: Sequence[Plan], seeds: Sequence[int | None]) -> None:
+def refuse_uncovered(
+    ledger: Ledger | None, plans: Sequence[Plan], seeds: Sequence[int | None], kept: Checkpoint | None = None
+) -> None:
     """Refuse, before the work of a run's checks, what its ledger does not hold."""
     with ready_together():
         if ledger is not None and not isinstance(ledger, Ledger):
             raise TypeError(f"ledger must be a dpvi.Ledger(path), got {type(ledger).__name__}.")
-        if ledger is not None and jax.process_index() == 0:
+        begun = ledger is not None and kept is not None and kept.holds(ledger, plans[0])
+        if ledger is not None and jax.process_index() == 0 and not begun:
             ledger.check(plans, seeds)
 
 
-def charged(ledger: Ledger | None, plans: Sequence[Plan], seeds: Sequence[int | None]) -> ExitStack:
+def charged(
+    ledger: Ledger | None, plans: Sequence[Plan], seeds: Sequence[int | None], kept: Checkpoint | None = None
+) -> ExitStack:
     """What is run inside is charged to the ledger, once for all processes: the first one keeps it."""
     charging = ExitStack()
     with ready_together():
+        name = None if kept is None else kept.claim(ledger, plans[0])
         if ledger is not None and jax.process_index() == 0:
-            charging.enter_context(ledger.charging(plans, seeds))
+            charging.enter_context(ledger.charging(plans, seeds, name=name))
     return charging
 
 

@@ -289,7 +289,8 @@ class _Measured(_Study):
         results = []
         for i in members:
             placed, key = self.ready.placed._replace(own=self.fits.records_of(i)), self.fits.keys[i]
-            trace = fit_measuring(self.algorithm, self.run, self.ready.scores, placed, key, bar)
+            ready = self.ready._replace(algorithm=self.algorithm, placed=placed, key=key)
+            trace = fit_measuring(ready, self.run, bar)
             results.append(self._result(i, trace))
         return results
 

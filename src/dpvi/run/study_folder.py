@@ -41,10 +41,10 @@ def study_key(folder: Path) -> bytes:
                 "fit_many another folder to begin a new study."
             )
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _own_name(file)
+        temporary = own_name(file)
         temporary.touch(mode=0o600)
         temporary.write_text(secrets.token_hex(32) + "\n")
-        _to_disk(temporary)
+        to_disk(temporary)
         try:
             os.link(temporary, file)  # unlike a rename it leaves alone what another process has put there meanwhile
         except FileExistsError:
@@ -101,11 +101,11 @@ class StudyFolder:
             return
         if not all(_unfinished(each, file.name) for each in path.iterdir()):
             raise ValueError(f"{path} is not empty and not the folder of a study; give fit_many a folder of its own.")
-        temporary = _own_name(file)
+        temporary = own_name(file)
         temporary.write_text(json.dumps(content, indent=2) + "\n")
-        _to_disk(temporary)
+        to_disk(temporary)
         os.replace(temporary, file)
-        _to_disk(path)
+        to_disk(path)
 
     def group(self, number: int, size: int, plan: Plan) -> list[dict[str, Any]] | None:
         """The fields of the ``size`` results of group ``number``, all of ``plan``; ``None`` where it is not there."""
@@ -124,19 +124,19 @@ class StudyFolder:
     def keep(self, number: int, results: Sequence[Result]) -> None:
         """Write a group, whole or not at all; one that another process has kept meanwhile holds the same, and stays."""
         folder = self._folder(number)
-        temporary = _own_name(folder)
+        temporary = own_name(folder)
         temporary.mkdir()
         try:
             for k, result in enumerate(results):
                 result.save(temporary / _file(k))
-                _to_disk(temporary / _file(k))
-            _to_disk(temporary)
+                to_disk(temporary / _file(k))
+            to_disk(temporary)
             try:
                 os.rename(temporary, folder)
             except OSError:  # the other process was here first
                 if not folder.is_dir():
                     raise
-            _to_disk(self.path)
+            to_disk(self.path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -165,7 +165,7 @@ def _different(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     return [name for name in wanted if name not in found or found[name] != wanted[name]]
 
 
-def _own_name(path: Path) -> Path:
+def own_name(path: Path) -> Path:
     """Where ``path`` is made; process numbers would not do, for every container counts its own."""
     return path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
 
@@ -175,7 +175,7 @@ def _unfinished(path: Path, name: str) -> bool:
     return path.name.startswith(f"{name}.") and path.name.endswith(".partial")
 
 
-def _to_disk(path: Path) -> None:
+def to_disk(path: Path) -> None:
     """Wait until a file, or the list of names of a folder, is on the disk and not in memory alone."""
     if path.is_dir() and os.name == "nt":
         return  # Windows opens no folders

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -69,6 +69,15 @@ class Answers:
         self._answers = 0
         self._moments_shape: tuple[int, ...] | None = None
         check_noise_multiplier(self._noise_multiplier)
+
+    def go_on(self, done: Sequence[Answered]) -> None:
+        """Count as answered what this run was answered before, in another process: no number of noise is used twice."""
+        for each in done:
+            request = self.checked(each.request)
+            if isinstance(request, CovariateMoments):
+                self._moments_shape = request.metric.shape
+            self._units_left -= request.units
+            self._answers += 1
 
     @property
     def units_left(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,13 @@ from dpvi.run.placement.hosts import from_first, ready_together, several
 Strategy = Generator[Request, np.ndarray, None]
 
 
-def measure(answers: Answers, strategy: Strategy, bar: tqdm | None = None) -> list[Answered]:
+def measure(
+    answers: Answers,
+    strategy: Strategy,
+    bar: tqdm | None = None,
+    begun: Sequence[Answered] = (),
+    keep: Callable[[list[Answered]], None] | None = None,
+) -> list[Answered]:
     """Answer what ``strategy`` asks for until it returns.
 
     Parameters
@@ -31,9 +37,16 @@ def measure(answers: Answers, strategy: Strategy, bar: tqdm | None = None) -> li
         Yields a request and is sent the noisy answer. It sees nothing else of the records.
     bar
         Counts units; it shows nothing that saw records.
+    begun
+        What was answered before, where the run goes on: the strategy is sent it again.
+    keep
+        Called with all answers so far, after each of them.
     """
-    done: list[Answered] = []
-    released = None
+    released = _told_again(strategy, begun)
+    answers.go_on(begun)
+    done = list(begun)
+    if bar is not None:
+        bar.update(sum(each.request.units for each in begun))
     while True:
         with ready_together():
             asked = _next(strategy, released) if jax.process_index() == 0 else None
@@ -43,6 +56,8 @@ def measure(answers: Answers, strategy: Strategy, bar: tqdm | None = None) -> li
             return done
         found = answers(request)
         done.append(found)
+        if keep is not None:
+            keep(done)
         released = found.released
         if bar is not None:
             bar.update(found.request.units)
@@ -66,6 +81,20 @@ def measured_trace(done: list[Answered], family: Family, start: jax.Array, dimen
         segments=None,
         measurements=measurements_of(done, dimension),
     )
+
+
+def _told_again(strategy: Strategy, begun: Sequence[Answered]) -> np.ndarray | None:
+    """Send ``strategy`` what was answered before, but for the last answer, which it is sent next."""
+    released = None
+    for each in begun:
+        asked = _next(strategy, released)
+        if type(asked) is not type(each.request) or asked is None or asked.units != each.request.units:
+            raise ValueError(
+                "Told the same answers as before, the strategy asks for something else than it did: the checkpoint is "
+                "of another version of dpvi, or of JAX. Go on with the version that began the run."
+            )
+        released = each.released
+    return released
 
 
 def _next(strategy: Strategy, released: np.ndarray | None) -> Request | None:

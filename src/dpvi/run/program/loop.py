@@ -28,6 +28,7 @@ from dpvi.run.program.draws import CompiledDraws, compiled_draws, make_draws
 from dpvi.run.program.lanes import on_host
 from dpvi.run.program.program_check import Program
 from dpvi.run.program.recorder import Recorder, Sums
+from dpvi.run.program.settled import Keep, Settled, Stretch, told_again
 from dpvi.run.program.step import Algorithm, Noise, Row, State, noise_of, sizes_of
 
 
@@ -91,39 +92,90 @@ class Run:
         state: State,
         driver: Driver | None = None,
         progress: bool | tqdm = False,
+        begun: Settled | None = None,
+        keep: Keep | None = None,
     ) -> list[Trace]:
-        """Take every step of the plan and return one trace per lane; ``progress`` may be a bar of several runs."""
+        """Take every step of the plan and return one trace per lane; ``progress`` may be a bar of several runs.
+
+        A run alone goes on from where it stood still, ``begun``, and may be looked at where it stands still, ``keep``.
+        """
         layout = self.layout
         assert driver is None or self._driven, "a run that leaves steps out cannot answer a driver"
         recorder = Recorder(layout, self.sizes, self.dtype, self.lanes, for_driver=driver is not None)
-        segments: list[tuple[int, int, np.ndarray, np.ndarray]] = []
         if self.lanes is not None and isinstance(self._draw, CompiledDraws):  # a single run gains little for its memory
             self._compile(self._draw, records, streams, state, moving=driver is None)
         ahead = Ahead(self._draw, streams, layout, self.algorithm.feed, aside=on_host() and self.mesh is None)
+        step, stretches, totals, told = 0, [], None, None
+        if begun is not None:
+            step, state, stretches, totals, told = self._go_on(begun, recorder, driver)
         state, streams, noise = self._shared((state, streams, self._noise))
         with (
             progress_bar(self.algorithm.plan, progress) if isinstance(progress, bool) else nullcontext(progress) as bar
         ):
-            step, released = 0, None
+            bar.update(step)
             while step < layout.num_steps:
-                stop, query = self._next_stretch(driver, released, step, state)
-                totals = None
+                if stretches and stretches[-1].stop > step:
+                    stop, query = stretches[-1].stop, self._point(stretches[-1].query)
+                else:
+                    told = self._released(step, state, None, 0) if driver and told is None else told
+                    stop, query = self._next_stretch(driver, told)
+                    totals = None
+                    if told is not None:
+                        stretches.append(Stretch(stop, None if query is None else np.asarray(query), told))
                 pieces = _pieces(layout, step, stop)
                 counted = driver is None and self.mesh is None and not on_host()
                 advance = partial(self._advance, records, streams, ahead, noise)
                 for after, rows, piece in advance(state, pieces, query, counted):
                     state = after
-                    ends = piece.chunk * layout.chunk_length + piece.last == stop
-                    summed = recorder.record(rows, *piece, moving=query is None, ends=ends)
+                    step = piece.chunk * layout.chunk_length + piece.last
+                    summed = recorder.record(rows, *piece, moving=query is None, ends=step == stop)
                     totals = totals if summed is None else _add(totals, summed)
                     bar.update(piece.last - piece.first)
-                if driver and totals is not None:
-                    released = self._released(stop, state, totals, stop - step)
-                    at = np.full(self._query_shape, np.nan) if query is None else np.asarray(query)
-                    segments.append((step, stop, at, released.mean_noisy_sum))
-                step = stop
+                    if keep is not None and step < stop and step % layout.window_length == 0:
+                        self._look(keep, partial(_settled, recorder, step, state, stretches, totals, None), due=False)
+                if told is not None and totals is not None:
+                    told = self._released(stop, state, totals, stop - told.step)
+                if keep is not None:
+                    self._look(keep, partial(_settled, recorder, step, state, stretches, None, told), due=True)
         final = np.asarray(state.xi) if self.lanes else np.asarray(state.xi)[None]
-        return recorder.traces(final, [_segments(segments, lane) for lane in range(self.lanes or 1)])
+        segments = self._segments(stretches, told)
+        return recorder.traces(final, [_of_lane(segments, lane) for lane in range(self.lanes or 1)])
+
+    def _go_on(self, begun: Settled, recorder: Recorder, driver: Driver | None) -> tuple[Any, ...]:
+        """Stand where a run stood still: (step, state, stretches, sums over the open one, what its driver is told)."""
+        assert self.lanes is None, "runs side by side are kept as results"
+        try:
+            self._refuse_other_shapes(begun)
+            recorder.restore(begun.step, begun.recorded)
+        except Exception:  # arrays of a file that was made by other means
+            raise ValueError(
+                "The checkpoint is not one that dpvi wrote of this run: its arrays do not fit the plan and the model. "
+                "Nothing was computed; give another checkpoint= to begin a new run."
+            ) from None
+        if driver is not None:
+            told_again(driver, begun.stretches, self._stretch)
+        with jax.enable_x64(True):
+            totals = None if begun.totals is None else Sums(*map(jnp.array, begun.totals))
+        told = begun.stretches[-1].told if begun.stretches and begun.released is None else begun.released
+        return begun.step, jax.tree.map(jnp.asarray, begun.state), list(begun.stretches), totals, told
+
+    def _refuse_other_shapes(self, begun: Settled) -> None:
+        sizes = self.sizes
+        means = [(size,) for size in sizes.rows]
+        told = [stretch.told for stretch in begun.stretches] + ([] if begun.released is None else [begun.released])
+        found = [np.shape(part) for each in told for part in each[2:]]
+        if found != [(sizes.parameters,), *means] * len(told):
+            raise ValueError("what a driver was told has other shapes")
+        queries = [np.shape(stretch.query) for stretch in begun.stretches if stretch.query is not None]
+        if any(shape != self._query_shape for shape in queries):
+            raise ValueError("query points have another shape")
+        if begun.totals is not None and [np.shape(part) for part in begun.totals] != means:
+            raise ValueError("sums of a stretch have other shapes")
+
+    def _look(self, keep: Keep, settled: Callable[[], Settled], due: bool) -> None:
+        if self.algorithm.feed is not None:
+            self.algorithm.feed.check()  # what was made of rows that could not be read is not kept
+        keep(settled, due)
 
     def _advance(
         self,
@@ -220,17 +272,14 @@ class Run:
         """The mesh that records are spread over; a mesh of lanes holds every record set whole."""
         return self.mesh if self.lanes is None else None
 
-    def _next_stretch(
-        self, driver: Driver | None, released: Released | None, step: int, state: State
-    ) -> tuple[int, jax.Array | None]:
+    def _next_stretch(self, driver: Driver | None, told: Released | None) -> tuple[int, jax.Array | None]:
         """Where the next stretch ends, and its query point; a driver that raises in one process stops all."""
-        if driver is None:
+        if driver is None or told is None:
             return self.layout.num_steps, None
-        released = released or self._released(step, state, None, 0)
         with ready_together():
             if self.algorithm.feed is not None:
                 self.algorithm.feed.check()  # a driver must not be told of rows that could not be read
-            stretch = self._stretch(driver(released), step)
+            stretch = self._stretch(driver(told), told.step)
         return self._agreed(*stretch)
 
     def _stretch(self, directive: Directive | None, step: int) -> tuple[int, jax.Array | None]:
@@ -255,12 +304,27 @@ class Run:
         shape, none = self._query_shape, query is None
         numbers = from_first(np.array([stop, none]))
         point = from_first(np.zeros(shape, self.dtype) if none else np.asarray(query))
-        return int(numbers[0]), None if numbers[1] else self._shared(jnp.asarray(point))
+        return int(numbers[0]), None if numbers[1] else self._point(point)
+
+    def _point(self, query: np.ndarray | None) -> jax.Array | None:
+        return None if query is None else self._shared(jnp.asarray(query))
 
     @property
     def _query_shape(self) -> tuple[int, ...]:
         """Runs side by side have a query point each."""
         return (*([self.lanes] if self.lanes else []), self.algorithm.model.dimension)
+
+    def _segments(self, stretches: list[Stretch], last: Released | None) -> tuple[np.ndarray, ...] | None:
+        """Start, stop, query and mean noisy sum of every stretch; what it released is what the next one was told."""
+        if not stretches or last is None:
+            return None
+        ends = [*(stretch.told for stretch in stretches[1:]), last]
+        nowhere = np.full(self._query_shape, np.nan)
+        rows = [
+            (stretch.told.step, stretch.stop, nowhere if stretch.query is None else stretch.query, end.mean_noisy_sum)
+            for stretch, end in zip(stretches, ends, strict=True)
+        ]
+        return tuple(np.stack(part) for part in zip(*rows, strict=True))
 
     def _released(self, step: int, state: State, totals: Sums | None, count: int) -> Released:
         if totals is None:
@@ -270,12 +334,24 @@ class Run:
         return Released(step, self.layout.num_steps - step, np.asarray(state.xi), *means)
 
 
-def _segments(stretches: list[tuple[int, int, np.ndarray, np.ndarray]], lane: int) -> Segments | None:
+def _settled(
+    recorder: Recorder,
+    step: int,
+    state: State,
+    stretches: list[Stretch],
+    totals: Sums | None,
+    told: Released | None,
+) -> Settled:
+    sums = None if totals is None else tuple(map(np.asarray, totals))
+    return Settled(step, state, recorder.settled(step), tuple(stretches), sums, told)
+
+
+def _of_lane(segments: tuple[np.ndarray, ...] | None, lane: int) -> Segments | None:
     """The stretches of one lane; arrays of a run alone have no lane axis."""
-    if not stretches:
+    if segments is None:
         return None
-    start, stop, query, sums = (np.stack(part) for part in zip(*stretches, strict=True))
-    return Segments(start, stop, *(part if part.ndim == 2 else part[:, lane] for part in (query, sums)))
+    start, stop, *rest = segments
+    return Segments(start, stop, *(part if part.ndim == 2 else part[:, lane] for part in rest))
 
 
 def _add(left: Sums | None, right: Sums) -> Sums:

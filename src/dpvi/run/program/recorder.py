@@ -156,17 +156,24 @@ class _Groups:
         self._num_lanes = num_lanes
         num_bytes = 8 * numbers_per_block * num_blocks * num_lanes
         self._blocks_per_group = max(1, -(-num_bytes // _MAX_CURVATURE_BYTES))
-        self._num_groups = -(-num_blocks // self._blocks_per_group)
+        self.num_groups = -(-num_blocks // self._blocks_per_group)
 
     def add(self, part: Any, first_block: int, size: int) -> None:
         """Add ``size`` blocks of ``part``, the first of which is ``first_block`` of the run."""
         if self.sums is None:
-            shapes = [(self._num_lanes, self._num_groups, *leaf.shape[2:]) for leaf in part]
+            shapes = [(self._num_lanes, self.num_groups, *leaf.shape[2:]) for leaf in part]
             self.sums = type(part)(*map(np.zeros, shapes))
         for offset in range(size):
             group = (first_block + offset) // self._blocks_per_group
             for store, leaf in zip(self.sums, part, strict=True):
                 store[:, group] += leaf[:, offset]
+
+
+def _shaped(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """``array``, once it is known to have that shape: one that only fits by repetition would be taken, too."""
+    if array.shape != shape or array.dtype.kind != "f":
+        raise ValueError(f"an array has shape {array.shape} instead of {shape}")
+    return np.array(array)
 
 
 class Recorder:
@@ -176,14 +183,16 @@ class Recorder:
         """``lanes`` is None for a single run, whose arrays have no lane axis; a driver is given the totals of rows."""
         self.layout = layout
         self.lanes = lanes
+        self._sizes = sizes
         self.num_lanes = num_lanes = lanes or 1
         stored = sum(sizes.rows) * np.dtype(dtype).itemsize * layout.num_kept * num_lanes
         most = _MAX_ROW_BYTES if sizes.parameters < 4 * KEPT_PARAMETERS else _NETWORK_ROW_BYTES
         self._thinning = max(1, -(-stored // most))  # one row in so many is stored
         num_rows = -(-layout.num_kept // self._thinning)
-        self._iterates, self._queries, self._noisy_sums = (
-            np.zeros((num_lanes, num_rows, size), dtype) for size in sizes.rows
-        )
+        names = ("iterates", "queries", "noisy_sums")
+        self._rows = {
+            name: np.zeros((num_lanes, num_rows, size), dtype) for name, size in zip(names, sizes.rows, strict=True)
+        }
         self._clip_norms = np.zeros((num_lanes, layout.num_steps), dtype) if sizes.counts else None
         self._wanted = Wanted(
             blocks_per_window=layout.blocks_per_window,
@@ -225,6 +234,79 @@ class Recorder:
             self._aside(self._store_sums, _sent(self._open), self._open_block)
             self._open, self._open_block = None, self._open_block + self.layout.blocks_per_window
         return sums
+
+    def settled(self, step: int) -> dict[str, np.ndarray]:
+        """All that was recorded of the first ``step`` steps, on the host; sums of every window up to there are made."""
+        assert not self._waiting, "a run stands still only where a window or a stretch ends"
+        self._wait()
+        num_rows = self._num_rows(step)
+        arrays = {name: store[:, :num_rows] for name, store in self._rows.items()}
+        if self._clip_norms is not None:
+            arrays["clip_norms"] = self._clip_norms[:, :step]
+        parts = {"blocks": self._blocks, "curvature": self._curvature.sums}
+        if self._open is not None:
+            # copies: the next window is added in the memory of these
+            parts |= {f"open_{name}": part for name, part in self._open._asdict().items()}
+        arrays["open_block"] = np.array(self._open_block)
+        for name, part in parts.items():
+            arrays |= {} if part is None else {f"{name}.{key}": np.array(leaf) for key, leaf in part._asdict().items()}
+        return arrays
+
+    def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:
+        """Stand where a recorder of the same run stood when it gave ``arrays``.
+
+        Raises
+        ------
+        ValueError, KeyError
+            Where these are not the arrays of such a run.
+        """
+        num_rows = self._num_rows(step)
+        for name, store in self._rows.items():
+            store[:, :num_rows] = _shaped(arrays[name], store[:, :num_rows].shape)
+        if self._clip_norms is not None:
+            self._clip_norms[:, :step] = _shaped(arrays["clip_norms"], self._clip_norms[:, :step].shape)
+
+        def part(name: str, kind: Any, *leading: int) -> Any:
+            if f"{name}.{kind._fields[0]}" not in arrays:
+                return None
+            tails = ((*leading, *self._tail(kind, key)) for key in kind._fields)
+            return kind(
+                *(_shaped(arrays[f"{name}.{key}"], tail) for key, tail in zip(kind._fields, tails, strict=True))
+            )
+
+        self._blocks = part("blocks", BlockSums, self.num_lanes, self.layout.num_blocks)
+        self._curvature.sums = part("curvature", CurvatureSums, self.num_lanes, self._curvature.num_groups)
+        self._open_block = int(arrays["open_block"])
+        if "open_blocks.count" in arrays:
+            blocks = self.layout.blocks_per_window
+            found = Totals(
+                part("open_blocks", BlockSums, blocks),
+                part("open_curvature", CurvatureSums, blocks),
+                part("open_everything", Sums),
+            )
+            with jax.enable_x64(True):
+                self._open = jax.tree.map(jnp.array, found)
+        lost = step > 0 and self._blocks is None and self._open is None
+        if lost or not 0 <= self._open_block <= self.layout.num_blocks + self.layout.blocks_per_window:
+            raise ValueError("its sums are not those of such a run")
+
+    def _num_rows(self, step: int) -> int:
+        """How many rows of the first ``step`` steps are stored."""
+        return -(-step // (self.layout.stride * self._thinning))
+
+    def _tail(self, kind: type, key: str) -> tuple[int, ...]:
+        """The shape of one entry of sums of that ``kind`` and name."""
+        if key in ("count", "time", "time_squared"):
+            return ()
+        if kind is Sums:
+            return (self._sizes.rows[Sums._fields.index(key)],)
+        matrix = kind is CurvatureSums and key in ("phi_phi", "gradient_phi")
+        return (self._sizes.parameters,) * (2 if matrix else 1)
+
+    def _wait(self) -> None:
+        for storing in self._storing:
+            storing.result()
+        self._storing.clear()
 
     def _sum_window(self, step: int, moving: bool) -> Sums | None:
         """Add up what waits of a window, up to ``step``: rows of all its chunks, zeros where one has none here."""
@@ -270,7 +352,7 @@ class Recorder:
 
     def _store_rows(self, target: slice, source: slice, parts: Sequence[jax.Array]) -> None:
         """Put rows ``source`` of each of ``parts`` to rows ``target`` of all that are kept."""
-        for store, part in zip((self._iterates, self._queries, self._noisy_sums), parts, strict=True):
+        for store, part in zip(self._rows.values(), parts, strict=True):
             store[:, target] = np.asarray(part)[..., source, :]
 
     def _store_sums(self, totals: Totals, first_block: int) -> None:
@@ -292,11 +374,10 @@ class Recorder:
     def traces(self, final: np.ndarray, segments: Sequence[Segments | None] | None = None) -> list[Trace]:
         """One trace per lane; ``final`` is (lane, p), ``segments`` one per lane."""
         assert self._open is None, "the run is not complete"
-        for storing in self._storing:
-            storing.result()
+        self._wait()
         assert self._blocks is not None, "nothing was recorded"
         thinning = self._thinning * self.layout.stride
-        steps = np.arange(self._iterates.shape[1], dtype=np.int64) * thinning
+        steps = np.arange(self._rows["iterates"].shape[1], dtype=np.int64) * thinning
 
         def lane(part: Any, index: int) -> Any:
             return None if part is None else type(part)(*(leaf[index] for leaf in part))
@@ -304,9 +385,7 @@ class Recorder:
         return [
             Trace(
                 steps=steps,
-                iterates=self._iterates[index],
-                queries=self._queries[index],
-                noisy_sums=self._noisy_sums[index],
+                **{name: store[index] for name, store in self._rows.items()},
                 final=final[index],
                 thinning=thinning,
                 block_length=self.layout.block_length,
