@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow test-all lint format estimators docs audit bench bench-peers reproduce clean
+.PHONY: demo test test-slow test-all lint format estimators docs audit bench bench-peers compatibility kills reproduce clean
 
 demo: $(VENV)/.demo
 	$(BIN)/dpvi demo --output demo
@@ -51,7 +51,16 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/na_dpvi_engines.py --output benchmarks/results/na_dpvi_engines.json
 	$(BIN)/python benchmarks/ghost_clipping.py --output benchmarks/results/ghost_clipping.json
 	$(BIN)/python benchmarks/rounding.py
+	$(BIN)/python benchmarks/rewrites.py
 	$(BIN)/python benchmarks/evaluation.py
+
+# models after tutorials, as they are: who runs, who is refused and why, and some posteriors beside NUTS
+compatibility: $(VENV)/.dev
+	$(BIN)/python benchmarks/compatibility.py
+
+# runs that are killed at random moments and resumed
+kills: $(VENV)/.dev
+	$(BIN)/python benchmarks/kills.py
 
 # makes an environment per peer; MNIST is looked for where studies.datasets looks
 bench-peers: $(VENV)/.dev

@@ -59,6 +59,7 @@ SLOW = (
     "distributed/",
     "estimators/test_private_runs.py",
     "experiments/",
+    "run/test_dpsvi_examples.py",
     "statistical/",
     "studies/",
     "studio/test_in_a_browser.py",

@@ -274,6 +274,17 @@ def test_check_refuses_too():
         dpvi.check(location, x, guide=lambda y: guide(x))
 
 
+def test_a_factor_over_records_that_the_model_closes_over():
+    def model(y):
+        centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("y", dist.Normal(centre, 1.0), obs=y)
+        numpyro.factor("further", -jnp.sum((on_device[:, 0] - centre) ** 2))
+
+    with pytest.raises(dpvi.ModelError, match="holds 'on_device'"):
+        dpvi.check(model, x[:, 1].copy())
+
+
 def test_records_on_disk(tmp_path):
     np.save(tmp_path / "y.npy", x)
     source = dpvi.open_npy(tmp_path)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -392,3 +395,26 @@ def test_where_a_run_stood_still_follows_from_nothing_secret(tmp_path, monkeypat
     assert lengths[0] != lengths[1]
     assert steps[0] == steps[1]
     assert len(steps[0]) > 4
+
+
+def test_a_process_that_is_killed_is_resumed_by_another_one(tmp_path):
+    """As ``benchmarks/kills.py`` does many times, at random moments: here once, after the first steps were written."""
+    worker = Path(__file__).parents[1] / "support" / "checkpoint_worker.py"
+    environment = {**os.environ, "PYTHONPATH": str(Path(dpvi.__file__).parents[1])}
+    folder = {name: tmp_path / name for name in ("killed", "undisturbed")}
+    command = [sys.executable, str(worker)]
+    for path in folder.values():
+        path.mkdir()
+    checkpoint = folder["killed"] / "a.checkpoint"
+    process = subprocess.Popen([*command, str(folder["killed"]), str(SECRET)], env=environment)
+    while process.poll() is None and not (checkpoint.exists() and "step" in np.load(checkpoint).files):
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    assert not (folder["killed"] / "result.npz").exists()
+    for path in folder.values():
+        subprocess.run([*command, str(path), str(SECRET)], env=environment, check=True)
+    one, other = (dpvi.Result.load(path / "result.npz") for path in folder.values())
+    assert same(one, other)
+    states = [entry.state for entry in Ledger(folder["killed"] / "a.ledger").entries.values()]
+    assert states == ["spent"]

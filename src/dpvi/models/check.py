@@ -242,9 +242,9 @@ def _value_findings(model: Model, structure: Any, initial_location: Any) -> list
         tried = first
     findings = finite_findings(tried.results)
     if isinstance(model, GenerativeModel):
-        findings += integral_findings(_integrated(model), tried.results)
         findings += size_findings(tried.results)
         findings += _neighbour_findings(evaluate, tried)
+        findings = findings or integral_findings(_integrated(model), tried.results)
         if _implied(model) is not None and not findings:  # what no user vouched for is tried at another point, too
             further = _try(model, evaluate, -3 * tried.z, tried.kinds)
             findings += size_findings(further.results) + _neighbour_findings(evaluate, further)

@@ -38,7 +38,7 @@ from dpvi.models.affine import affine
 from dpvi.models.dependence import depends
 from dpvi.models.numpyro import execution
 from dpvi.models.numpyro.rows import from_rows, rows_of
-from dpvi.models.numpyro.solve import cholesky, solve_lower, solve_upper
+from dpvi.models.numpyro.solve import factored, quadratic
 
 _NORMAL, _BETA, _GAMMA = "normal", "beta", "gamma"
 _REFERENCE = {_NORMAL: 0.0, _BETA: 0.5, _GAMMA: 1.0}
@@ -234,17 +234,18 @@ def _normal(run: Run, latents: Mapping[str, Latent], reference: Any, plate: str,
     columns = [along(direction) for direction in _directions(latents, start)]
     precision = [[jnp.sum(a * b, axis=1) for b in columns[: k + 1]] for k, a in enumerate(columns)]
     pull = [-jnp.sum(column * residual, axis=1) for column in columns]
-    factor = cholesky(precision)
-    mean = solve_upper(factor, solve_lower(factor, pull))
-    beside = [offset / jnp.sqrt(precision[k][k]) for k in range(len(columns))]
-    density = sum(jnp.log(factor[k][k]) for k in range(len(columns))) - 0.5 * len(columns) * math.log(2 * math.pi)
-    for k in range(len(columns) if offset else 0):
-        density = density - 0.5 * sum(factor[row][k] * beside[row] for row in range(k, len(columns))) ** 2
-    point = jnp.stack(mean, axis=1) + (jnp.stack(beside, axis=1) if offset else 0.0)
+    factors = factored(precision)
+    point = factors.solve(pull)
+    density = 0.5 * factors.log_determinant() - 0.5 * len(columns) * math.log(2 * math.pi)
+    if offset:
+        beside = [offset / jnp.sqrt(row[-1]) for row in precision]
+        density = density - 0.5 * quadratic(precision, beside)
+        point = [mean + step for mean, step in zip(point, beside, strict=True)]
+    rows = jnp.stack(point, axis=1)
     values, first = {}, 0
     for name, latent in latents.items():
         size = math.prod(latent.shape)
-        values[name] = from_rows(point[:, first : first + size], latent.shape, latent.axis)
+        values[name] = from_rows(rows[:, first : first + size], latent.shape, latent.axis)
         first += size
     return values, density
 

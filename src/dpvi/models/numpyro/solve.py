@@ -1,10 +1,12 @@
-"""Cholesky factors and triangular systems of a few unknowns, written out: one of them for every record of a batch.
+"""Symmetric systems of a few unknowns, written out: one of them for every record of a batch.
 
 Entries are arrays over records. Compilers merge these with what surrounds them, where a call of a library for every
 record would take many times as long.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,44 +15,61 @@ Lower = list[list[jax.Array]]  # rows of a lower triangle
 Vector = list[jax.Array]
 
 
-def cholesky(matrix: Lower) -> Lower:
-    """L with L Lᵀ = ``matrix``, a symmetric positive definite one.
+class Factored(NamedTuple):
+    """L and D with L D Lᵀ a symmetric positive definite matrix, L with ones on its diagonal, which are left out."""
+
+    lower: Lower
+    diagonal: Vector
+
+    def solve(self, right: Vector) -> Vector:
+        """x with L D Lᵀ x = ``right``."""
+        solution: Vector = []
+        for entry, row in zip(right, self.lower, strict=True):
+            for weight, earlier in zip(row, solution, strict=True):
+                entry = entry - weight * earlier
+            solution.append(entry)
+        solution = [entry / scale for entry, scale in zip(solution, self.diagonal, strict=True)]
+        for i in reversed(range(len(solution))):
+            for k in range(i + 1, len(solution)):
+                solution[i] = solution[i] - self.lower[k][i] * solution[k]
+        return solution
+
+    def log_determinant(self) -> jax.Array:
+        """Of the matrix."""
+        return sum((jnp.log(each) for each in self.diagonal[1:]), jnp.log(self.diagonal[0]))
+
+
+def factored(matrix: Lower) -> Factored:
+    """The factors of ``matrix``, without a square root.
 
     Examples
     --------
-    >>> [[float(entry) for entry in row] for row in cholesky([[jnp.array(4.0)], [jnp.array(2.0), jnp.array(10.0)]])]
-    [[2.0], [1.0, 3.0]]
+    >>> lower, diagonal = factored([[jnp.array(4.0)], [jnp.array(2.0), jnp.array(10.0)]])
+    >>> float(lower[1][0]), [float(each) for each in diagonal]
+    (0.5, [4.0, 9.0])
     """
-    factor: Lower = []
+    lower: Lower = []
+    diagonal: Vector = []
     for i, row in enumerate(matrix):
-        new: Vector = []
-        for j in range(i + 1):
-            above = new if i == j else factor[j]
+        scaled: Vector = []
+        for j in range(i):
             rest = row[j]
             for k in range(j):
-                rest = rest - new[k] * above[k]
-            new.append(jnp.sqrt(rest) if i == j else rest / above[j])
-        factor.append(new)
-    return factor
+                rest = rest - scaled[k] * lower[j][k]
+            scaled.append(rest)
+        lower.append([each / diagonal[j] for j, each in enumerate(scaled)])
+        rest = row[i]
+        for each, weight in zip(scaled, lower[i], strict=True):
+            rest = rest - each * weight
+        diagonal.append(rest)
+    return Factored(lower, diagonal)
 
 
-def solve_lower(factor: Lower, right: Vector) -> Vector:
-    """x with L x = ``right``."""
-    solution: Vector = []
-    for i, row in enumerate(factor):
-        rest = right[i]
-        for k in range(i):
-            rest = rest - row[k] * solution[k]
-        solution.append(rest / row[i])
-    return solution
-
-
-def solve_upper(factor: Lower, right: Vector) -> Vector:
-    """x with Lᵀ x = ``right``."""
-    solution = list(right)
-    for i in reversed(range(len(factor))):
-        rest = right[i]
-        for k in range(i + 1, len(factor)):
-            rest = rest - factor[k][i] * solution[k]
-        solution[i] = rest / factor[i][i]
-    return solution
+def quadratic(matrix: Lower, vector: Vector) -> jax.Array:
+    """vᵀ M v of a symmetric matrix."""
+    whole = vector[0] * matrix[0][0] * vector[0]
+    for i in range(1, len(vector)):
+        whole = whole + vector[i] * matrix[i][i] * vector[i]
+        for j in range(i):
+            whole = whole + 2.0 * vector[i] * matrix[i][j] * vector[j]
+    return whole
