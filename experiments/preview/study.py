@@ -55,14 +55,14 @@ def assumed(law: str, case: Case, table: Table, estimates: dict[str, float]) -> 
     return known(case, table, estimates if law == LAWS[2] else None)
 
 
-def run_study(path: Path, names: tuple[str, ...], repeats: int) -> None:
+def run_study(path: Path, names: tuple[str, ...], epsilons: tuple[float, ...], repeats: int) -> None:
     """Fill ``path`` cell by cell; those that are there already are kept."""
-    found = json.loads(path.read_text()) if path.exists() else {"repeats": repeats, "cells": []}
+    found = json.loads(path.read_text()) if path.exists() else {"cells": []}
     done = {(cell["table"], cell["epsilon"]) for cell in found["cells"]}
     for name in names:
         case = CASES[name]
         table = case.load()
-        for epsilon in sorted(EPSILONS, reverse=True):
+        for epsilon in sorted(epsilons, reverse=True):
             if (name, epsilon) in done:
                 continue
             found["cells"].append(cell(name, case, table, epsilon, repeats))
@@ -93,6 +93,7 @@ def cell(name: str, case: Case, table: Table, epsilon: float, repeats: int) -> d
     return {
         "table": name,
         "epsilon": epsilon,
+        "repeats": repeats,
         "coefficients": coefficients,
         "fitted": widths.mean(axis=0).tolist(),
         "between_fits": (widths.std(axis=0, ddof=1) / widths.mean(axis=0)).tolist() if repeats > 1 else None,
