@@ -11,7 +11,7 @@ GROUP = 10  # seeds of a cell that run together and share compiled programs; a s
 # The default's own settings were chosen on seeds 0 to 9: the study has to judge them on others.
 FIRST_SEED = 1000
 
-# "Reached when" of issue 16
+# what the study is asked to show
 INSIDE, RMS_Z, CELLS = 0.93, 1.15, 0.90
 WORST_SLOPES = 0.85
 WIDTH_BY_EPSILON = ((1.0, 1.15), (0.3, 1.4))  # (least ε, median width over the limit)
