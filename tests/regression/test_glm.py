@@ -41,8 +41,8 @@ def page(tmp_path_factory):
     """What the page's blocks leave, and what each of them printed; the one fit of this file is the page's."""
     namespace: dict[str, Any] = {"__name__": "a page"}
     printed = []
-    fixed = functools.partial(dpvi.glm, seed=2**200 + 1)
     folder = tmp_path_factory.mktemp("page")
+    fixed = functools.partial(dpvi.glm, seed=2**200 + 1, checkpoint=folder / "run.checkpoint")
     patched = pytest.MonkeyPatch.context()
     with contextlib.chdir(folder), jax.numpy_dtype_promotion("standard"), patched as patch:
         patch.setattr(dpvi, "glm", fixed)
@@ -238,6 +238,13 @@ def test_pictures_show_every_coefficient_and_both_ends_of_an_interval(fitted):
 def test_what_needs_records_again_is_refused(fitted):
     with pytest.raises(NotImplementedError, match="every record once more"):
         fitted.loo()
+
+
+def test_the_same_call_with_a_checkpoint_gives_the_result_of_a_run_that_is_done(fitted, people, stored):
+    settings = {"epsilon": 1, "delta": 1e-6, "seed": 2**200 + 1, "progress": False}
+    again = dpvi.glm(FORMULA, people, SCHEMA, **settings, checkpoint=stored.parent / "run.checkpoint")
+    for one, other in zip(again.result.trace.measurements, fitted.result.trace.measurements, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_budgets_and_plans_are_given_once(people):

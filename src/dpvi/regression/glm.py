@@ -31,6 +31,7 @@ def glm(
     prior_scale: float = PRIOR_SCALE,
     degrees_of_freedom: float = 4.0,
     ledger: Ledger | None = None,
+    checkpoint: str | Path | None = None,
     seed: int | None = None,
     progress: bool = True,
 ) -> RegressionResult:
@@ -70,7 +71,7 @@ def glm(
         Standard deviation of coefficients on the declared scale, see ``prior_summary()``.
     degrees_of_freedom
         Of ``"student_t"``.
-    ledger, seed, progress
+    ledger, checkpoint, seed, progress
         As :func:`dpvi.fit` takes them.
 
     Returns
@@ -93,7 +94,7 @@ def glm(
         formula, declared(schema), family, trials, offset, prior or {}, prior_scale, degrees_of_freedom
     )
     plan = _plan(model, epsilon, delta, plan)
-    result = fit(model, model.arrays(data), plan, ledger=ledger, seed=seed, progress=progress)
+    result = fit(model, model.arrays(data), plan, ledger=ledger, checkpoint=checkpoint, seed=seed, progress=progress)
     return RegressionResult(result, model)
 
 
