@@ -70,7 +70,7 @@ def _one_at_a_time(one: OneFit) -> Method:
 
 @_one_at_a_time
 def before(settings: Settings, problem: Problem, epsilon: float, seed: int) -> Outcome:
-    """The default before plans without steps: the score posterior with paid histograms, at settings somebody had to choose."""
+    """The default before plans without steps: the score posterior with paid histograms, at chosen settings."""
     return _outcome(problem, _plan(settings, epsilon, problem.delta, problem.columns), seed)
 
 

@@ -20,7 +20,7 @@ import pytest
 import dpvi
 from dpvi.ledger import Ledger, LedgerError
 from dpvi.run import checkpoint_file
-from dpvi.run.checkpoint import Checkpoint
+from dpvi.run.checkpoint import Checkpoint, opened
 from dpvi.run.program.loop import Run
 
 SECRET = 2**200 + 12345  # nobody finds it by trying
@@ -418,3 +418,19 @@ def test_a_process_that_is_killed_is_resumed_by_another_one(tmp_path):
     assert same(one, other)
     states = [entry.state for entry in Ledger(folder["killed"] / "a.ledger").entries.values()]
     assert states == ["spent"]
+
+
+def test_a_link_does_not_hide_a_run_from_another_one(tmp_path):
+    path, link = tmp_path / "run.ckpt", tmp_path / "elsewhere" / "link.ckpt"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with opened(path, 60.0), pytest.raises(ValueError, match=r"Another run goes on"), opened(link, 60.0):
+        pass
+    with opened(link, 60.0) as kept:
+        assert kept is not None
+        assert kept.path == path
+    path.write_bytes(b"")
+    (tmp_path / "second").hardlink_to(path)
+    for name in ("run.ckpt", "second"):
+        with pytest.raises(ValueError, match=r"hard link"), opened(tmp_path / name, 60.0):
+            pass

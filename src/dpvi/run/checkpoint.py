@@ -249,8 +249,10 @@ def opened(path: str | Path | None, seconds: float) -> Iterator[Checkpoint | Non
         return
     if jax.process_count() > 1:
         raise ValueError("A run in several processes has no checkpoint yet; leave checkpoint= out.")
-    with _locked(Path(path)):
-        yield Checkpoint(path, seconds)
+    file = Path(path).resolve()  # a link is the file that it leads to, or two runs would not see each other
+    with _locked(file):
+        _refuse_second_name(file)
+        yield Checkpoint(file, seconds)
 
 
 @contextmanager
@@ -273,6 +275,15 @@ def _locked(path: Path) -> Iterator[None]:
                 "it, or give another checkpoint=."
             ) from None
         yield
+
+
+def _refuse_second_name(path: Path) -> None:
+    """A file with two names could be resumed under both, and is replaced under one alone."""
+    if path.exists() and path.stat().st_nlink > 1:
+        raise ValueError(
+            f"{path} has another name, a hard link, under which the same steps could be released a second time. Remove "
+            "the other name, or give another checkpoint=."
+        )
 
 
 def settings_of(algorithm: Algorithm, structure: Any, seed: int | None, steering: str | None) -> dict[str, Any]:

@@ -65,6 +65,8 @@ def serve(host: str = "127.0.0.1", port: int = 0, *, browser: bool = True) -> No
     url = f"http://{shown}:{port}/?token={token}"
     with tempfile.TemporaryDirectory(prefix="dpvi-studio-", ignore_cleanup_errors=True) as folder:
         session = Session(Path(folder))
+        # uploads are kept by the framework until they are saved: there, so that no copy outlives the studio
+        tempfile.tempdir = folder
         pages(session)
         app.add_middleware(Guard, token=token)
         app.on_shutdown(session.jobs.stop)
@@ -72,7 +74,7 @@ def serve(host: str = "127.0.0.1", port: int = 0, *, browser: bool = True) -> No
         _ended_by_hanging_up()
         print(f"The studio is at {url}\nIt answers on this machine alone. Stop it with Ctrl-C.", flush=True)
         if browser:
-            app.on_startup(lambda: webbrowser.open(url))
+            app.on_startup(lambda: webbrowser.open(leading_to(url, Path(folder)).as_uri()))
         ui.run(
             host=address,
             port=port,
@@ -114,6 +116,17 @@ def pages(session: Session) -> None:
         if not session.answer:
             return PlainTextResponse("There is no report yet; run first.", status_code=404)
         return FileResponse(path, media_type="text/html")
+
+
+def leading_to(url: str, folder: Path) -> Path:
+    """A page that leads to ``url``: all users of a machine see with which arguments a browser was started.
+
+    The token must not be among these, so the browser is given a file that its owner alone can read.
+    """
+    path = folder / "open.html"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}"><a href="{url}">dpvi studio</a>')
+    return path
 
 
 def _ended_by_hanging_up() -> None:

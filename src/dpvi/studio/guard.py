@@ -10,6 +10,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 _COOKIE = "dpvi_studio"
+_WELCOME = (
+    b'<!DOCTYPE html><meta charset="utf-8"><title>dpvi studio</title><meta http-equiv="refresh" content="0; url=/">'
+)
 _REFUSED = b"This studio belongs to whoever started it. Open the address that dpvi studio printed, token included."
 
 Scope = MutableMapping[str, Any]
@@ -73,8 +76,9 @@ class Guard:
 
     def _named_here(self, scope: Scope) -> bool:
         name = _header(scope, b"host").rpartition(":")[0] or _header(scope, b"host")
-        origin = _header(scope, b"origin").partition("://")[2]
-        return name in ("127.0.0.1", "localhost", "[::1]") and origin in ("", _header(scope, b"host"))
+        origin = _header(scope, b"origin")  # "null" is that of a page which hides where it is from
+        here = ("", f"http://{_header(scope, b'host')}")
+        return name in ("127.0.0.1", "localhost", "[::1]") and origin in here
 
 
 def _header(scope: Scope, name: bytes) -> str:
@@ -94,10 +98,16 @@ def _asked(scope: Scope) -> str:
 
 
 async def _welcome(send: Send, token: str) -> None:
+    """Leave the cookie, and go on by a page: a browser keeps a strict cookie back from a redirect out of a file."""
     cookie = f"{_COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/"
-    headers = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
-    await send({"type": "http.response.start", "status": 303, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
+    headers = [
+        (b"content-type", b"text/html; charset=utf-8"),
+        (b"set-cookie", cookie.encode()),
+        (b"cache-control", b"no-store"),
+        (b"referrer-policy", b"no-referrer"),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": _WELCOME})
 
 
 async def _refuse(scope: Scope, send: Send) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -202,6 +203,8 @@ def test_squares_follow_from_the_same_rows_as_what_is_squared():
         ("y ~ (" + " + ".join(f"a{i}" for i in range(200)) + ") ** 4", "far too many terms"),
         ("y ~ " + ":".join("(age + job)" for _ in range(30)), "far too many terms"),
         ("y ~ ((age + job) ** 9) ** 9", "far too many terms"),
+        ("y ~ " + "*".join("abcdefghijklmnopqrs"), "far too many terms"),  # took half a minute to multiply out
+        (f"y ~ cr(age, knots={[20 + k for k in range(60)]})", "more than 50 knots"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(formula, said):
@@ -221,3 +224,24 @@ def test_names_of_columns_are_taken_as_they_stand():
     design = FormulaDesign("y ~ `a b`", schema)
     assert design.names == ("a b",)
     assert design.values(design.raw.matrix(schema.encode(frame))).tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize(
+    ("formula", "said"),
+    [
+        ("y ~ first:second", "more than 2000 columns"),
+        ("y ~ C(first, contr.poly)", "more than 100 levels"),
+        ("y ~ C(first, contr.helmert)", "more than 100 levels"),
+        ("y ~ (1 | many)", "more than 10000 levels"),
+    ],
+)
+def test_what_would_fill_the_memory_is_refused_before_it_is_made(formula, said):
+    """A result from somebody else brings its formula and its levels."""
+    many = {name: Categorical(tuple(map(str, range(n)))) for name, n in (("first", 400), ("second", 400))}
+    schema = Schema({"y": Numeric(0, 1), **many, "many": Categorical(tuple(map(str, range(10_100))))})
+    tracemalloc.start()
+    with pytest.raises(FormulaError, match=said.replace("(", r"\(")):
+        FormulaDesign(formula, schema)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**28  # 160,000 columns of the grid are 40 times that

@@ -15,6 +15,7 @@ KINDS = {
     **dict.fromkeys(("helmert", "Helmert"), "helmert"),
     **dict.fromkeys(("poly", "Poly"), "poly"),
 }
+_MOST_LEVELS = 100  # of contrasts that weigh all levels against each other
 
 
 class Contrast(NamedTuple):
@@ -32,6 +33,10 @@ def coded(levels: Sequence[Any], contrast: Contrast, name: str) -> tuple[np.ndar
         return np.eye(size)[:, kept], [f"T.{levels[i]}" for i in kept]
     if contrast.kind == "sum":
         return np.vstack([np.eye(size - 1), -np.ones(size - 1)]), [f"S.{level}" for level in levels[:-1]]
+    if size > _MOST_LEVELS:
+        raise FormulaError(
+            f"{name} has more than {_MOST_LEVELS} levels, too many for contr.{contrast.kind}; use contr.treatment."
+        )
     if contrast.kind == "helmert":
         matrix = np.triu(-np.ones((size, size - 1)))
         matrix[np.arange(1, size), np.arange(size - 1)] = np.arange(1, size)

@@ -129,8 +129,7 @@ class FormulaDesign:
                 for name, column in _multiplied(product, factors):
                     names[-1].append(name)
                     columns.append(column)
-        if len(columns) > _MOST_COLUMNS:
-            raise FormulaError(f"The formula makes more than {_MOST_COLUMNS} columns; leave out interactions.")
+                _check_count(len(columns))
         return names, columns
 
     @cached_property
@@ -164,8 +163,14 @@ def _multiplied(product: Product, factors: dict[str, Category | Numbers]) -> lis
     found: list[tuple[str, Any]] = []
     for scoped in product:
         new = _encoded(scoped.factor, factors[scoped.factor], scoped.reduced)
+        _check_count(len(new) * max(1, len(found)))  # before they are multiplied and fill the memory
         found = [(f"{left}:{right}", a * b) for right, b in new for left, a in found] if found else new
     return found
+
+
+def _check_count(count: int) -> None:
+    if count > _MOST_COLUMNS:
+        raise FormulaError(f"The formula makes more than {_MOST_COLUMNS} columns; leave out interactions.")
 
 
 def _encoded(text: str, factor: Category | Numbers, reduced: bool) -> list[tuple[str, Any]]:

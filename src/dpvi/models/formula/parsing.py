@@ -10,7 +10,7 @@ from typing import Any
 
 from dpvi.models.formula.errors import FormulaError
 
-_LONGEST, _MOST_TERMS, _MOST_PRODUCTS = 4000, 500, 10**6
+_LONGEST, _MOST_TERMS, _MOST_PRODUCTS = 4000, 500, 10**5
 _GROUP = re.compile(r"\(\s*1\s*\|\s*(`[^`]+`|[^\W\d]\w*)\s*\)")
 _POWER = re.compile(r"(?:\*\*|\^)\s*(\d+)")
 _CALL = re.compile(r"[\w.]*\([^()]*\)|\{[^{}]*\}|`[^`]*`|'[^']*'|\"[^\"]*\"")

@@ -27,6 +27,7 @@ from dpvi.table import Boolean, Column, Count, Date, Leveled, Numeric, Schema
 
 _MOST_VALUES = 64  # whole numbers with more values than this are counted in bins
 _MOST_LEVELS = 200  # whole numbers as categories
+_WIDEST = 10_000  # a matrix of all levels against all levels must fit into memory
 Level = str | int | bool
 
 
@@ -68,6 +69,11 @@ class RawColumns:
             levels = levels_of(name, column) if isinstance(column, Leveled) or name in self.as_levels else None
             places[name] = Place(column, start, levels)
             start += places[name].width
+            if start > _WIDEST:
+                raise FormulaError(
+                    f"The columns of the formula have more than {_WIDEST} levels together; collect rare levels in one "
+                    'with other = "..." in the schema, or leave columns out.'
+                )
         object.__setattr__(self, "names", tuple(self.names))
         object.__setattr__(self, "places", places)
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from dpvi.models.formula.errors import FormulaError
 
+_MOST_KNOTS = 50
+
 
 def inner_knots(name: str, lower: float, upper: float, knots: Any, count: int) -> tuple[float, ...]:
     """Given knots, checked, or ``count`` at equal distances between the bounds."""
@@ -21,6 +23,8 @@ def inner_knots(name: str, lower: float, upper: float, knots: Any, count: int) -
             raise FormulaError(f"{name} has fewer columns (df) than its degree needs; ask for more.")
         return tuple(np.linspace(lower, upper, count + 2)[1:-1].tolist())
     given = tuple(float(knot) for knot in knots)
+    if len(given) > _MOST_KNOTS:
+        raise FormulaError(f"{name[:40]} has more than {_MOST_KNOTS} knots; leave some out.")
     if any(not lower < knot < upper for knot in given) or sorted(set(given)) != list(given):
         raise FormulaError(f"The knots of {name} must rise and lie between its bounds {lower:g} and {upper:g}.")
     return given
