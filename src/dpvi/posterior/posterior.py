@@ -245,8 +245,8 @@ class Posterior:
         """
         from dpvi.posterior.discrete import discrete_draws
 
-        draw_key, key = jax.random.split(given_or_fresh_key(key))
-        return discrete_draws(self.bijections, self.sample_unconstrained(num_samples, draw_key), data, key)
+        draw_key, discrete_key = jax.random.split(given_or_fresh_key(key))
+        return discrete_draws(self.bijections, self.sample_unconstrained(num_samples, draw_key), data, discrete_key)
 
     def to_arviz(
         self, num_samples: int = 1000, key: jax.Array | None = None, *, names: Mapping[str, Any] | None = None

@@ -152,7 +152,8 @@ class NumPyroModel(PlatedModel):
     ) -> jax.Array:
         """The log-likelihood of each record with its discrete latents at given values."""
         num_records = jax.tree.leaves(batch)[0].shape[0]
-        fixed, subtracted = {**given, **discrete}, []
+        fixed: dict[str, Any] = {**given, **discrete}
+        subtracted: list[Any] = []
         if self.layout.integrated:
             values, density = posterior_at(
                 lambda at: self.run(z, batch, {**fixed, **at}),
