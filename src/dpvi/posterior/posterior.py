@@ -225,6 +225,29 @@ class Posterior:
             return drawn_responses(model, predict_key, draws, *args, **kwargs)
         return predictive_draws(model, predict_key, args, kwargs, posterior_samples=draws)
 
+    def infer_discrete(self, data: Any, num_samples: int = 1000, key: jax.Array | None = None) -> dict[str, jax.Array]:
+        """Draws of the discrete latents of each record: its class, its state, a missing answer.
+
+        At every draw z of the posterior, a record's latents c have probability p(c | x_i, z) ∝ p(x_i, c | z). That
+        reads the records it is given, and no noise covers it: **the guarantee holds for the posterior and not for these
+        draws**. Use it for records that whoever reads the draws may see.
+
+        Parameters
+        ----------
+        data
+            Records in the form that :func:`dpvi.fit` takes them, responses included.
+        num_samples, key
+            How many draws of the posterior; a PRNG key.
+
+        Returns
+        -------
+        ``{site: (num_samples, records, …)}``.
+        """
+        from dpvi.posterior.discrete import discrete_draws
+
+        draw_key, discrete_key = jax.random.split(given_or_fresh_key(key))
+        return discrete_draws(self.bijections, self.sample_unconstrained(num_samples, draw_key), data, discrete_key)
+
     def to_arviz(
         self, num_samples: int = 1000, key: jax.Array | None = None, *, names: Mapping[str, Any] | None = None
     ) -> Any:

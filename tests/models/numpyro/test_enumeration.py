@@ -19,6 +19,7 @@ from dpvi.models.base import ModelError
 from dpvi.models.check import check
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.population.generative import generative_findings, simulate_records
+from dpvi.posterior.discrete import discrete_draws
 from dpvi.records.arrays import structure_of
 
 _random = np.random.default_rng(11)
@@ -156,8 +157,43 @@ def test_a_mixture_with_latents_fits():
 
     plan = private_plan(num_steps=300, sampling_rate=0.1, noise_multiplier=0.5)
     result = dpvi.fit(model, y, plan, seed=2**200, progress=False)
-    share = np.asarray(result.posterior("average").sample(500)["share"])
+    posterior = result.posterior("average")
+    share = np.asarray(posterior.sample(500)["share"])
     assert abs(share.mean() - 0.7) < 0.05  # non-private sd 0.01, noise about as much again; 0.5 would be no fit
+    drawn = posterior.infer_discrete(np.array([-2.0, 0.0, 2.0]), 400, jax.random.key(1))["component"]
+    assert drawn.shape == (400, 3)
+    assert drawn[:, 0].sum() == 0  # e^-16 away
+    assert drawn[:, 2].sum() == 400
+    assert abs(drawn[:, 1].mean() - share.mean()) < 4 * np.sqrt(0.21 / 400)  # a record in the middle says nothing
+    with pytest.raises(ValueError, match="form of the run's records"):
+        posterior.infer_discrete((np.zeros(3), np.zeros(3)))
+
+
+def test_draws_of_latents_have_their_probabilities_given_the_record():
+    ready = check(mixture, Y)
+    z = jnp.linspace(-1.0, 1.0, ready.dimension)
+    batch = jnp.asarray(Y[:2], jnp.float32)
+    values = ready.constrain(z)
+    joint = jnp.log(values["weights"]) + dist.Normal(values["centres"], 0.5).log_prob(batch[:, None])
+    expected = np.asarray(jax.nn.softmax(joint, axis=1))
+    keys = jax.random.split(jax.random.key(0), 4000)
+    drawn = jax.jit(jax.vmap(lambda key: ready.draw_discrete(z, batch, key)["component"]))(keys)
+    shares = np.stack([np.mean(np.asarray(drawn) == k, axis=0) for k in range(3)], axis=1)
+    error = np.sqrt(expected * (1 - expected) / 4000) + 1e-4
+    assert np.all(np.abs(shares - expected) < 4.5 * error)
+    assert np.any(np.abs(shares - np.asarray(values["weights"])) > 10 * error)  # the prior's would not do
+
+
+def test_latents_are_inferred_where_there_are_any():
+    def plain(y):
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1.0))
+        with numpyro.plate("records", y.shape[0]):
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    with pytest.raises(ValueError, match="no discrete latents"):
+        discrete_draws(check(plain, Y), jnp.zeros((2, 1)), Y, jax.random.key(0))
+    with pytest.raises(ValueError, match="load the result with its model"):
+        discrete_draws(None, jnp.zeros((2, 1)), Y, jax.random.key(0))
 
 
 def long_chain(y):

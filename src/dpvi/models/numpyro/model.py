@@ -126,26 +126,45 @@ class NumPyroModel(PlatedModel):
 
         ``offset`` says at which values of integrated latents, see :func:`~dpvi.models.numpyro.conjugate.posterior_at`.
         """
-        num_records = jax.tree.leaves(batch)[0].shape[0]
-        given = given or self.given
-
-        def terms(discrete: Mapping[str, Any]) -> jax.Array:
-            fixed, subtracted = {**given, **discrete}, []
-            if self.layout.integrated:
-                values, density = posterior_at(
-                    lambda at: self.run(z, batch, {**fixed, **at}),
-                    self.layout.integrated,
-                    num_records,
-                    self.record_plate,
-                    offset,
-                )
-                fixed, subtracted = {**fixed, **values}, [-density]
-            inside = execution.record_log_probs(self.run(z, batch, fixed), self.record_plate, self.layout.imputed)
-            return _sum([*(_per_record(log_prob, axis, num_records) for log_prob, axis in inside), *subtracted])
-
         if not self._combinations:
-            return terms({})
-        return jax.nn.logsumexp(jax.vmap(terms)(jax.tree.map(jnp.asarray, self._combinations)), axis=0)
+            return self._terms(z, batch, given or self.given, {}, offset)
+        return jax.nn.logsumexp(self._by_combination(z, batch, given or self.given, offset), axis=0)
+
+    def draw_discrete(self, z: jax.Array, batch: Any, key: jax.Array) -> dict[str, jax.Array]:
+        """A draw of each record's discrete latents given all else in it, ``{site: (records, …)}``.
+
+        A record's combination c of values has probability p(c | x_i, z) ∝ p(x_i, c | z).
+        """
+        num_records = jax.tree.leaves(batch)[0].shape[0]
+        drawn = jax.random.categorical(key, self._by_combination(z, batch, self.given), axis=0)
+        values = {name: jnp.asarray(table)[drawn] for name, table in self._combinations.items()}
+        shapes = {name: latent.shape for name, latent in self.layout.enumerated.items()}
+        # one record's own axis has length 1; which of several such axes goes makes no difference
+        return {name: jnp.reshape(value, (num_records, *_without_one(shapes[name]))) for name, value in values.items()}
+
+    def _by_combination(self, z: jax.Array, batch: Any, given: Mapping[str, Any], offset: float = 0.0) -> jax.Array:
+        """log p(x_i, c | z) for every combination c of discrete values, (combinations, records)."""
+        tables = jax.tree.map(jnp.asarray, self._combinations)
+        return jax.vmap(lambda discrete: self._terms(z, batch, given, discrete, offset))(tables)
+
+    def _terms(
+        self, z: jax.Array, batch: Any, given: Mapping[str, Any], discrete: Mapping[str, Any], offset: float
+    ) -> jax.Array:
+        """The log-likelihood of each record with its discrete latents at given values."""
+        num_records = jax.tree.leaves(batch)[0].shape[0]
+        fixed: dict[str, Any] = {**given, **discrete}
+        subtracted: list[Any] = []
+        if self.layout.integrated:
+            values, density = posterior_at(
+                lambda at: self.run(z, batch, {**fixed, **at}),
+                self.layout.integrated,
+                num_records,
+                self.record_plate,
+                offset,
+            )
+            fixed, subtracted = {**fixed, **values}, [-density]
+        inside = execution.record_log_probs(self.run(z, batch, fixed), self.record_plate, self.layout.imputed)
+        return _sum([*(_per_record(log_prob, axis, num_records) for log_prob, axis in inside), *subtracted])
 
     def outside(self, z: jax.Array, batch: Any) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         """Values of the latent sites and parts of the log prior, as the model computes them on ``batch``."""
@@ -249,6 +268,11 @@ def as_model(model: Model | Callable, structure: Any) -> Model:
 
 def _sum(terms: list[jax.Array]) -> jax.Array:
     return sum(terms[1:], terms[0])
+
+
+def _without_one(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without its first axis of length 1."""
+    return shape[: shape.index(1)] + shape[shape.index(1) + 1 :]
 
 
 def _per_record(log_prob: jax.Array, axis: int, num_records: int) -> jax.Array:
