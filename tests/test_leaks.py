@@ -312,7 +312,7 @@ def cli_evaluate(folder: Path) -> list[str]:
     )
     model = ["--model", f"{folder.parent / 'model.py'}:model"]
     assert main([each for each in cli_fit(folder, *model) if each not in ("--components", "2")]) == 0
-    return ["evaluate", str(folder / "result.npz"), "--datasets=2", "--records=50", "--quiet"]
+    return ["evaluate", str(folder / "result.npz"), *model, "--datasets=2", "--records=50", "--quiet"]
 
 
 CALLS = {

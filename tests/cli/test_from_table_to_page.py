@@ -140,7 +140,23 @@ def test_other_commands_answer_programs_too(there, capsys):
     private, without = (found[kind][0]["width"]["age"] for kind in ("private", "without_privacy"))
     assert private > 1.2 * without > 0
     assert Path("widths.svg").read_text().startswith("<?xml")
-    assert main(["evaluate", "own.npz", "--datasets", "3", "--records", "400", "--quiet", "--json"]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                "own.npz",
+                "--model",
+                "model.py:hours_alone",
+                "--datasets",
+                "3",
+                "--records",
+                "400",
+                "--quiet",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert list(json.loads(capsys.readouterr().out)["held"]) == ["mean"]
     assert main(["evaluate", "result.npz", "--datasets", "2", "--records", "400", "--quiet", "--json"]) == 0
     named = ["intercept", "age", "hours", "schooling", "sector[T.public]", "sector[T.self-employed]"]

@@ -265,6 +265,8 @@ BAD_DATA = {
     "complex numbers": (lambda x, y: (x + 1j, y), "Complex data"),
     "objects": (lambda x, y: (np.array([[{}, 1, 2]] * len(x), object), y), "argument must be a string"),
     "ragged rows": (lambda x, y: ([*map(list, x), [SECRET]], y), "different lengths"),
+    "ragged responses": (lambda x, y: (x, [[SECRET], *([1.0, 2.0] for _ in y[1:])]), "different lengths"),
+    "too large a number": (lambda x, y: (np.where(x == SECRET, 10**400, x.astype(object)), y), "too large"),
     "NaN": (lambda x, y: (np.where(x == SECRET, np.nan, x), y), "contains NaN"),
     "infinity": (lambda x, y: (np.where(x == SECRET, np.inf, x), y), "contains infinity"),
     "no column": (lambda x, y: (x[:, :0], y), r"0 feature\(s\)"),

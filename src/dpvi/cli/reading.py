@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,13 +37,17 @@ class Reading:
 def add_result(parser: argparse.ArgumentParser) -> None:
     """The arguments of a command that reads a result."""
     parser.add_argument("result", metavar="RESULT", help="a .npz file, from dpvi fit or Result.save")
-    parser.add_argument("--model", metavar="FILE.py:NAME", help="its model, where neither it nor its run file says so")
+    parser.add_argument(
+        "--model",
+        metavar="FILE.py:NAME",
+        help="its model, where it is a program; give one you trust",
+    )
     parser.add_argument("--key", metavar="PUBLIC", help="PEM file of the Ed25519 public key that must have signed it")
 
 
 def read_result(options: argparse.Namespace) -> Reading:
     """Read a result with its model."""
-    from dpvi.cli.models import function_of, model_of
+    from dpvi.cli.models import TABLE, function_of, model_of
     from dpvi.cli.run_file import beside, read_run_file
     from dpvi.posterior import Result
 
@@ -56,18 +61,27 @@ def read_result(options: argparse.Namespace) -> Reading:
     model = None
     if options.model:
         model = function_of(options.model)
-    elif settings is not None and settings.model:
+    elif settings is not None and settings.model == TABLE:
         model = model_of(settings)
+    elif settings is not None and settings.model:
+        _tell_of_program(settings.model, beside(path))
     if model is not None:
         result = Result.load(path, model=model, verify_key=options.key)
     return Reading(path, result, settings)
 
 
+def _tell_of_program(model: str, notes: Path) -> None:
+    """Say that a program was left alone: a result may come from somebody else, and reading it must run none."""
+    print(
+        f"Warning: {notes} says that the model is {model}, a program. Reading a result runs none: if you trust it "
+        f"and a model is needed, add --model {model}.",
+        file=sys.stderr,
+    )
+
+
 @contextmanager
 def told() -> Iterator[None]:
     """Warnings of a computation as single sentences on standard error."""
-    import sys
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield

@@ -45,20 +45,27 @@ def features(estimator: Any, X: Any, *, reset: bool) -> np.ndarray:
 
 def numbers(name: str, values: Any) -> np.ndarray:
     """``values`` as float64, or a sentence that holds none of them."""
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a rectangular array, and its rows have different lengths.") from None
+    array = _rectangular(name, values)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold real numbers.")
     try:
         return np.asarray(array, np.float64)
     except ValueError:
         raise ValueError(f"{name} holds text that is no number; encode it by levels that you declare.") from None
+    except OverflowError:
+        raise ValueError(f"Input {name} contains {_TOO_LARGE}.") from None
     except TypeError:
         raise TypeError(
             f"{name} holds something that is no number: an argument must be a string or a real number."
         ) from None
+
+
+def _rectangular(name: str, values: Any) -> np.ndarray:
+    """``values`` as an array; NumPy's own error would tell how many rows there are."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a rectangular array, and its rows have different lengths.") from None
 
 
 def finite(name: str, array: np.ndarray, owner: str) -> None:
@@ -76,7 +83,7 @@ def vector(y: Any, num_records: int, owner: str) -> np.ndarray:
     """``y`` as a vector with one entry for each of ``num_records`` rows of X, of any type."""
     if y is None:
         raise ValueError(f"{owner} requires y to be passed, but the target y is None.")
-    array = np.asarray(y)
+    array = _rectangular("y", y)
     if array.ndim == 2 and array.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,), "

@@ -140,6 +140,8 @@ def _date(name: str, values: np.ndarray, missing: bool) -> Column | None:
     if np.isnat(days).any() or days.min() == days.max():
         return None
     first, last = days.min().item(), days.max().item()
+    if not (isinstance(first, datetime.date) and isinstance(last, datetime.date)):  # years that no calendar has
+        return None
     return Date(datetime.date(first.year, 1, 1), datetime.date(last.year, 12, 31), missing=missing)
 
 
