@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25
 test: $(VENV)/.dev lint
 	$(PYTEST) -m "not slow"
 
-# statistics, attacks, several processes, experiments and benchmarks
+# whole fits, statistics, attacks, leaks, several processes, experiments and benchmarks
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m slow
 

@@ -51,19 +51,29 @@ QUICKLY_COMPILED = (
 )
 COMPILED_WITHOUT_FUSIONS = (*QUICKLY_COMPILED, "experiments/", "posterior/", "reporting/", "studies/baselines/")
 
-# What takes long and seldom breaks alone: ``make test-slow``. Everything else is ``make test``.
+# What takes long, whole fits above all: ``make test-slow``. Everything else is ``make test``.
 SLOW = (
     "attacks/",
     "auditing/",
     "benchmarks/",
+    "cli/test_from_table_to_page.py",
     "distributed/",
+    "estimators/test_page.py",
     "estimators/test_private_runs.py",
     "experiments/",
+    "posterior/metric/test_metric_posterior.py",
+    "posterior/metric/test_metric_strategy.py",
+    "regression/",
+    "reporting/",
+    "run/measuring/test_measuring_fit.py",
+    "run/test_checkpoint.py",
     "run/test_dpsvi_examples.py",
+    "run/test_many_same_data.py",
     "statistical/",
     "studies/",
     "studio/test_in_a_browser.py",
     "test_examples.py",
+    "test_leaks.py",
 )
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)

@@ -177,7 +177,7 @@ def test_a_clock_that_is_set_back_changes_nothing_but_notes(ledger, monkeypatch)
     from dpvi.ledger import ledger as module
 
     times = iter(["2031-01-01T00:00:00+00:00", "1999-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00"])
-    monkeypatch.setattr(module, "_now", lambda: next(times))
+    monkeypatch.setattr(module, "now", lambda: next(times))
     first = ledger.reserve(PLAN)
     ledger.commit(first)
     second = ledger.reserve(PLAN)

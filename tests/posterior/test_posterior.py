@@ -174,7 +174,7 @@ def test_predictions_of_a_numpyro_model():
 
 
 def test_a_model_of_log_densities_cannot_predict(posterior):
-    with pytest.raises(TypeError, match="log densities alone cannot simulate"):
+    with pytest.raises(TypeError, match="log densities cannot simulate"):
         posterior.predict(location_model(), np.zeros((3, 2)))
 
 

@@ -295,7 +295,7 @@ def test_a_guide_that_misses_a_site_and_a_local_latent_without_a_guide_are_refus
 
     with pytest.raises(dpvi.ModelError, match=r"misses 'centre'; add it"):
         fit(guide=empty_guide)
-    with pytest.raises(dpvi.ModelError, match=r"pass one with guide="):
+    with pytest.raises(dpvi.ModelError, match=r"pass guide=dpvi.AutoAmortised\(model\), or one of your own"):
         dpvi.fit(vae, PIXELS, PLAN, progress=False)
 
 

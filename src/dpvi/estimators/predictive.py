@@ -35,7 +35,7 @@ def mean_rate(mean: np.ndarray, variance: np.ndarray, largest: float) -> np.ndar
     Examples
     --------
     >>> mean_rate(np.array([1.0, 1.0]), np.array([0.0, 50.0]), 100.0).round(3).tolist()
-    [2.718, 32.037]
+    [2.718, 35.731]
     """
     limit, spread = np.log(largest), np.sqrt(np.maximum(variance, 1e-300))
     below = special.log_ndtr((limit - mean - variance) / spread)

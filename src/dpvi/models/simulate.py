@@ -98,8 +98,8 @@ def _respond(model: GenerativeModel, z: jax.Array, batch: Any, key: jax.Array) -
     leaves, treedef = jax.tree.flatten(batch)
     for index, draw in model.draw_responses(z, batch, key).items():  # without a sampler, the plain kinds remain
         if jnp.shape(draw) == leaves[index].shape:
-            kept = jnp.where(jnp.isfinite(draw), draw, leaves[index])  # at this z some have no draw
-            leaves[index] = kept.astype(leaves[index].dtype)
+            drawn = draw.astype(leaves[index].dtype)
+            leaves[index] = jnp.where(jnp.isfinite(draw), drawn, leaves[index])  # at this z some have no draw
     return jax.tree.unflatten(treedef, leaves)
 
 

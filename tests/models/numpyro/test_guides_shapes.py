@@ -211,7 +211,11 @@ def numbered_guide(y):
 @pytest.mark.parametrize(
     ("model", "guide", "sentence"),
     [
-        (one_per_record, one_per_record_guide, r"'z' of the model must have the same shape for any number of records"),
+        (
+            one_per_record,
+            one_per_record_guide,
+            r"'z' belongs to a record in the model but lies outside a record plate in the guide",
+        ),
         (numbered, numbered_guide, r"'z2' of the guide must exist for any number of records"),
     ],
 )

@@ -32,7 +32,7 @@ def scoped_terms(terms: Sequence[Sequence[str]], categories: set[str], intercept
     >>> for term in scoped_terms([["a"], ["a", "b"]], {"a", "b"}, intercept=True):
     ...     print(term)
     [(Scoped(factor='a', reduced=True),)]
-    [(Scoped(factor='b', reduced=True),), (Scoped(factor='a', reduced=True), Scoped(factor='b', reduced=True))]
+    [(Scoped(factor='a', reduced=False), Scoped(factor='b', reduced=True))]
     """
     spanned: set[frozenset[Scoped]] = {frozenset()} if intercept else set()
     found = []
