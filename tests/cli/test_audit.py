@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -47,3 +48,10 @@ def test_a_broken_promise_is_exit_status_one(monkeypatch, capsys):
 def test_refusals_are_one_sentence_and_status_two(wrong, capsys):
     assert main([*QUICK, *wrong]) == 2
     assert capsys.readouterr().err.startswith("dpvi audit: ")
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_work(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("dpvi.auditing.audit", lambda *_, **__: pytest.fail("the audit was made first"))
+    assert main([*QUICK, "--output", "audit.png"]) == 2
+    assert "install dpvi[plot]" in capsys.readouterr().err

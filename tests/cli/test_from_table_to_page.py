@@ -158,6 +158,9 @@ def test_other_commands_answer_programs_too(there, capsys):
         == 0
     )
     assert list(json.loads(capsys.readouterr().out)["held"]) == ["mean"]
+    assert main(["evaluate", "result.npz", "--datasets", "2", "--records", "400", "--quiet", "--json"]) == 0
+    named = ["intercept", "age", "hours", "schooling", "sector[T.public]", "sector[T.self-employed]"]
+    assert list(json.loads(capsys.readouterr().out)["held"]) == named
 
 
 def budget(*more: str, epsilon: str = "1") -> list[str]:
@@ -240,6 +243,8 @@ REFUSED = {
     "tables that are there": (["synth", "result.npz", "--output", "."], "is there already"),
     "no size": (["synth", "table.npz", *NEW], "--records"),
     "no number": (["synth", "result.npz", "--number", "0", *NEW], "--number must be"),
+    "a negative size": (["synth", "result.npz", "--records", "-5", *NEW], "--records must be"),
+    "a folder for a page": (["report", "result.npz", "--output", "."], "is a folder; give a file"),
     "a result alone": (["synth", "alone.npz", "--records", "5", *NEW], "run file"),
     "clusters": (["evaluate", "table.npz", "--records", "50"], "fit the response by a formula"),
     "a picture": (["preview", "--schema", "schema.toml", *ASKED, "--output", "widths.txt"], ".png, .pdf, .svg"),

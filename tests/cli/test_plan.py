@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import dpvi
 from dpvi.cli.main import build_parser, main
 from dpvi.declared.plan import Plan
 from dpvi.declared.validation import CompilerError
@@ -146,6 +147,12 @@ def test_help_names_what_the_commands_do():
     words = build_parser().format_help()
     assert all(name in words for name in ("plan", "schema", "demo"))
     assert "\n    publish" not in words  # there is no such command
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert (stop.value.code, capsys.readouterr().out) == (0, f"dpvi {dpvi.__version__}\n")
 
 
 def test_help_imports_no_numerical_package():

@@ -101,10 +101,14 @@ class Audit:
 
 
 def check_suffix(path: str | Path) -> Path:
-    """``path``, where an audit can be written under such a name."""
+    """``path``, where an audit can be written under such a name, and drawn where it is a picture."""
     path = Path(path)
     if path.suffix not in _SUFFIXES:
         raise ValueError(f"An audit is written as {', '.join(_SUFFIXES)}, got {path.name!r}.")
+    if path.suffix != ".json":
+        from dpvi.reporting.plots import check_drawing
+
+        check_drawing()
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpvi.cli.parser import add_command, add_json
@@ -53,8 +54,16 @@ def run(options: argparse.Namespace) -> int:
         model = getattr(result.model, "function", result.model)
         fits = dpvi.fit_many(model, data, result.plan, progress=not options.quiet)
         check = interval_check(truths, [each.posterior() for each in fits], _LEVEL)
+    if reading.regression is not None:
+        check = _by_column(check, reading.regression.model.design.names)
     print(json.dumps(check.to_dict(), indent=2) if options.json else _text(check))
     return 0
+
+
+def _by_column(check: IntervalCheck, columns: Sequence[str]) -> IntervalCheck:
+    """With the weights of a formula named as ``dpvi summary`` names them."""
+    named = {f"weights[{index}]": column for index, column in enumerate(columns)}
+    return check._replace(names=tuple(named.get(name, name) for name in check.names))
 
 
 def _text(check: IntervalCheck) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Callable
@@ -27,6 +28,8 @@ def new_file(path: str | Path) -> Path:
 
 def check_writable(path: Path) -> None:
     """Refuse a place where no file can be made."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no folder {folder} for {path.name}; make it first.")

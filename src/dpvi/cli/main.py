@@ -11,6 +11,7 @@ import errno
 import sys
 from collections.abc import Sequence
 
+from dpvi import __version__
 from dpvi.cli import audit, demo, evaluate, fit, ledger, plan, preview, report, schema, studio, summary, synth, verify
 from dpvi.cli.parser import Parser
 from dpvi.declared.validation import CompilerError
@@ -30,6 +31,7 @@ _DESCRIPTION = (
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = Parser(prog="dpvi", description=_DESCRIPTION)
+    parser.add_argument("--version", action="version", version=f"dpvi {__version__}")
     subparsers = parser.add_subparsers(title="commands", dest="command", metavar="command", required=True)
     for command in COMMANDS:
         command.add_parser(subparsers)

@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
     from dpvi.cli.formulas import usual_family
     from dpvi.cli.reading import told
     from dpvi.regression.preview import preview
+    from dpvi.reporting.plots import check_drawing
     from dpvi.table import Schema
 
     picture = None if options.output is None else Path(options.output)
@@ -53,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
         if picture.suffix not in _PICTURES:
             raise ValueError(f"A picture is one of {', '.join(_PICTURES)}, got {picture.name!r}.")
         check_writable(picture)
+        check_drawing()
     schema = Schema.load(options.schema)
     family = options.family or usual_family(options.formula, schema)
     settings = {"delta": options.delta, "trials": options.trials, "repeats": options.repeats}

@@ -49,6 +49,8 @@ def run(options: argparse.Namespace) -> int:
         raise FileExistsError(f"{folder} is there already; name a new folder, so that no tables are mixed.")
     if options.number < 1:
         raise ValueError(f"--number must be at least 1, got {options.number}.")
+    if options.records is not None and options.records < 1:
+        raise ValueError(f"--records must be at least 1, got {options.records}.")
     check_writable(folder)
     reading = read_result(options)
     with told():

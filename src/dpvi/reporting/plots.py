@@ -23,12 +23,25 @@ _MARKERS = "osD^vP*X"
 _BAND_SHADES = ("0.85", "0.92", "0.96")
 
 
-def new_figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (6.0, 4.0)) -> tuple[Figure, Any]:
-    """A figure with its axes, a grid of ``rows`` × ``columns``; no window and no global state, so nothing to close."""
+def check_drawing() -> None:
+    """Refuse to draw where matplotlib is not installed.
+
+    Raises
+    ------
+    ImportError
+        It says what to install. Asked before minutes of work.
+    """
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError:
         raise ImportError("Plots need matplotlib, which is optional: install dpvi[plot] or matplotlib.") from None
+
+
+def new_figure(rows: int = 1, columns: int = 1, size: tuple[float, float] = (6.0, 4.0)) -> tuple[Figure, Any]:
+    """A figure with its axes, a grid of ``rows`` × ``columns``; no window and no global state, so nothing to close."""
+    check_drawing()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for panel in axes.flat:
