@@ -244,6 +244,7 @@ REFUSED = {
     "no size": (["synth", "table.npz", *NEW], "--records"),
     "no number": (["synth", "result.npz", "--number", "0", *NEW], "--number must be"),
     "a negative size": (["synth", "result.npz", "--records", "-5", *NEW], "--records must be"),
+    "a table in a page's place": (["report", "result.npz", "--output", "people.csv"], "is no page"),
     "a folder for a page": (["report", "result.npz", "--output", "."], "is a folder; give a file"),
     "a result alone": (["synth", "alone.npz", "--records", "5", *NEW], "run file"),
     "clusters": (["evaluate", "table.npz", "--records", "50"], "fit the response by a formula"),

@@ -108,6 +108,14 @@ def test_bad_input_is_one_sentence_and_nothing_written(arguments, words, capsys,
     assert not path.exists()
 
 
+def test_a_plan_replaces_no_table(capsys, tmp_path):
+    table = tmp_path / "people.csv"
+    table.write_text("age\n4\n")
+    assert main(["plan", "--epsilon", "1", *SETTINGS, "--output", str(table)]) == 2
+    assert "is no plan" in capsys.readouterr().err
+    assert table.read_text() == "age\n4\n"
+
+
 def test_a_false_claim_is_refused(capsys, tmp_path):
     path = tmp_path / "plan.json"
     main(["plan", "--epsilon", "1", *SETTINGS, "--output", str(path)])

@@ -31,7 +31,7 @@ def test_the_token_is_no_argument_of_the_browser_and_uploads_stay_in_the_own_fol
             call.args[0]()
         kept.append(tempfile.gettempdir())
 
-    monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
+    before = tempfile.gettempdir()
     monkeypatch.setattr(studio, "app", application)
     monkeypatch.setattr(studio, "pages", lambda session: None)
     monkeypatch.setattr(studio.ui, "run", run)
@@ -44,6 +44,7 @@ def test_the_token_is_no_argument_of_the_browser_and_uploads_stay_in_the_own_fol
     assert stat.S_IMODE(status.st_mode) == 0o600
     assert Path(url[7:]).parent == Path(folder)
     assert not Path(folder).exists()  # it went with the studio
+    assert tempfile.gettempdir() == before
 
 
 async def inside(scope, receive, send):

@@ -6,6 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpvi.cli.parser import add_command, add_json
@@ -56,6 +57,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make or check a plan and print it."""
+    if options.output and Path(options.output).is_file() and Path(options.output).suffix != ".json":
+        raise FileExistsError(f"{options.output} is there already and is no plan; give a name that ends in .json.")
     from dpvi.declared.plan import Plan
     from dpvi.privacy.planning import verify
 

@@ -9,6 +9,8 @@ from typing import Any
 from dpvi.cli.parser import add_command
 from dpvi.cli.reading import add_result, read_result, told
 
+_PAGES = (".html", ".htm")
+
 
 def add_parser(subparsers: Any) -> None:
     """Declare the command and its arguments."""
@@ -32,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
     from dpvi.reporting import write_report
 
     path = Path(options.output or Path(options.result).with_suffix(".html"))
+    if path.is_file() and path.suffix not in _PAGES:  # a page may be made anew, a table or a result may not be lost
+        raise FileExistsError(f"{path} is there already and is no page; give a name that ends in .html.")
     reading = read_result(options)
     check_writable(path)
     settings: dict[str, Any] = {"title": options.title, "command": reading.command}

@@ -10,6 +10,8 @@ import signal
 import socket
 import tempfile
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +65,9 @@ def serve(host: str = "127.0.0.1", port: int = 0, *, browser: bool = True) -> No
     token = secrets.token_urlsafe(24)
     shown = f"[{address}]" if ":" in address else address
     url = f"http://{shown}:{port}/?token={token}"
-    with tempfile.TemporaryDirectory(prefix="dpvi-studio-", ignore_cleanup_errors=True) as folder:
+    temporary = tempfile.TemporaryDirectory(prefix="dpvi-studio-", ignore_cleanup_errors=True)
+    with temporary as folder, _uploads_in(folder):
         session = Session(Path(folder))
-        # uploads are kept by the framework until they are saved: there, so that no copy outlives the studio
-        tempfile.tempdir = folder
         pages(session)
         app.add_middleware(Guard, token=token)
         app.on_shutdown(session.jobs.stop)
@@ -121,12 +122,22 @@ def pages(session: Session) -> None:
 def leading_to(url: str, folder: Path) -> Path:
     """A page that leads to ``url``: all users of a machine see with which arguments a browser was started.
 
-    The token must not be among these, so the browser is given a file that its owner alone can read.
+    The token must not be among these, so it is given a file that its owner alone can read.
     """
     path = folder / "open.html"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}"><a href="{url}">dpvi studio</a>')
     return path
+
+
+@contextmanager
+def _uploads_in(folder: str) -> Iterator[None]:
+    """The framework keeps uploads in the folder for temporary files until they are saved; no copy outlives ours."""
+    before, tempfile.tempdir = tempfile.tempdir, folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _ended_by_hanging_up() -> None:
