@@ -26,7 +26,7 @@ from support.metric import (
 )
 from support.score_models import BERNOULLI
 
-from dpvi.declared.columns import Numeric, OneHot
+from dpvi.declared.columns import Levels, Numeric, OneHot
 from dpvi.models.numpyro import NumPyroModel
 from dpvi.posterior.metric import strategy
 from dpvi.posterior.metric.answer import Answer
@@ -276,6 +276,10 @@ def test_empty_bins_of_a_number_stay_empty_and_levels_do_not():
     np.testing.assert_array_equal(found[:32], empty)
     assert np.all(found[32:] > 0.01)
     np.testing.assert_allclose(found[32:].sum(), 1)
+    counts = np.array([0.5, 0.3, 0.2, *np.zeros(18)])  # of people by something that may be up to 20
+    found = plausible_shares((Levels(tuple(range(21))), Levels((0, 1))), np.array([*counts, 1.0, 0.0]), 3000, 100.0)
+    np.testing.assert_array_equal(found[:21], counts)
+    assert found[22] > 0.01
 
 
 def trusted(z: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
-from dpvi.declared.columns import Column, Numeric
+from dpvi.declared.columns import Column, Levels, Numeric
 from dpvi.declared.plan import HISTOGRAMS, Plan
 from dpvi.population.covariate_law import draw_columns
 from dpvi.population.covariates import as_leaves
@@ -220,14 +220,19 @@ def plausible_shares(
     """Shares of bins, those of a category not below half of what noise hides, nor below a quarter of an even share.
 
     A level that noise hides is not absent: in a metric that knows no record of it, its records would all be clipped.
-    Bins of a number are left as they are. Generous bounds have many empty bins, and records put into them would make
+    Bins of a number, of a count with many values too, are left as they are. Generous bounds have many empty bins, and records put into them would make
     the column vary, and the curvature be, many times what it is: an interval would be far too narrow.
     """
     counted = [column for column in columns if column.bins]
     parts = np.split(np.asarray(shares, np.float64), np.cumsum([column.bins for column in counted])[:-1])
     least = [
-        0.0 if isinstance(column, Numeric) else min(0.25 / len(part), 0.5 * noise_scale / num_records)
+        0.0 if _is_number(column) else min(0.25 / len(part), 0.5 * noise_scale / num_records)
         for column, part in zip(counted, parts, strict=True)
     ]
     raised = [np.maximum(part, floor) for part, floor in zip(parts, least, strict=True)] if counted else []
     return np.concatenate([part / part.sum() for part in raised]) if counted else shares
+
+
+def _is_number(column: Column) -> bool:
+    """Whether bins are sizes of something. A yes or no is a category with a level that may be rare."""
+    return isinstance(column, Numeric) or (isinstance(column, Levels) and column.bins > 2)
