@@ -220,8 +220,9 @@ def plausible_shares(
     """Shares of bins, those of a category not below half of what noise hides, nor below a quarter of an even share.
 
     A level that noise hides is not absent: in a metric that knows no record of it, its records would all be clipped.
-    Bins of a number, of a count with many values too, are left as they are. Generous bounds have many empty bins, and records put into them would make
-    the column vary, and the curvature be, many times what it is: an interval would be far too narrow.
+    Bins of a number, and of a count with many values, are left as they are. Generous bounds have many empty bins, and
+    records put into them would make the column vary, and the curvature be, many times what it is: an interval would be
+    far too narrow.
     """
     counted = [column for column in columns if column.bins]
     parts = np.split(np.asarray(shares, np.float64), np.cumsum([column.bins for column in counted])[:-1])
