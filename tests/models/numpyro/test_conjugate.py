@@ -276,14 +276,17 @@ def test_a_formula_that_does_not_fit_is_found_by_values():
         check(half, SEEN[:, 0])
 
 
-def test_coupled_records_stay_refused():
+@pytest.mark.parametrize("meeting", [jnp.cumsum, lambda own: own - own.mean()])
+def test_coupled_records_stay_refused(meeting):
+    """All latents that move together leave what is centred as it was, so those of every other record move back."""
+
     def coupled(y):
         spread = sample("spread", dist.HalfNormal(1.0))
         with numpyro.plate("records", y.shape[0]):
             own = sample("own", dist.Normal(0.0, spread))
-            numpyro.sample("y", dist.Normal(jnp.cumsum(own), 0.7), obs=y)
+            numpyro.sample("y", dist.Normal(meeting(own), 0.7), obs=y)
 
-    with pytest.raises(ModelError, match=r"alone in the batch|Records are coupled"):
+    with pytest.raises(ModelError, match=r"alone in the batch|Records are coupled|formula does not fit the model"):
         check(coupled, Y)
 
 

@@ -172,7 +172,7 @@ def _latents(trace: Any, kinds: Any, reached: Any, plate: str) -> dict[str, Late
     return found
 
 
-def posterior_at(run: Run, latents: Mapping[str, Latent], num_records: int, plate: str, offset: float = 0.0) -> Any:
+def posterior_at(run: Run, latents: Mapping[str, Latent], num_records: int, plate: str, offset: Any = 0.0) -> Any:
     """Values of the latents and the log-density of their posterior there, one number per record.
 
     Parameters
@@ -186,8 +186,11 @@ def posterior_at(run: Run, latents: Mapping[str, Latent], num_records: int, plat
     plate
         The plate over them.
     offset
-        How far from the mean, in about standard deviations: the record's term is the same for all.
+        How far from the mean, in about standard deviations, up for every other record and down for those between: the
+        record's term is the same for all, unless the model lets latents of several records meet.
     """
+    if offset:
+        offset = offset * jnp.where(jnp.arange(num_records) % 2 == 0, 1.0, -1.0)
     reference = {name: _filled(each, num_records) for name, each in latents.items()}
     values: dict[str, jax.Array] = {}
     density = jnp.zeros((num_records,), jnp.result_type(float))
@@ -201,12 +204,13 @@ def posterior_at(run: Run, latents: Mapping[str, Latent], num_records: int, plat
             if latent.kind == _NORMAL:
                 continue
             law = _beta(trace, name, latent) if latent.kind == _BETA else _gamma(trace, name, latent)
+            beside = _along(offset, latent)
             if latent.kind == _BETA:
                 spread = jnp.minimum(jnp.sqrt(law.variance), jnp.minimum(law.mean, 1 - law.mean))
-                at = law.mean + 0.5 * offset * spread
+                at = law.mean + 0.5 * beside * spread
                 at = jnp.clip(at, jnp.finfo(at.dtype).tiny, 1 - jnp.finfo(at.dtype).eps)
             else:
-                at = law.mean * jnp.exp(0.5 * offset / jnp.sqrt(law.concentration))
+                at = law.mean * jnp.exp(0.5 * beside / jnp.sqrt(law.concentration))
             values[name] = at
             density = density + jnp.sum(rows_of(law.log_prob(at), latent.axis), axis=1)
     return values, density
@@ -218,7 +222,14 @@ def _filled(latent: Latent, num_records: int) -> jax.Array:
     return jnp.full(shape, latent.reference, jnp.result_type(float))
 
 
-def _normal(run: Run, latents: Mapping[str, Latent], reference: Any, plate: str, offset: float) -> Any:
+def _along(offset: Any, latent: Latent) -> Any:
+    """One number per record, beside values of a latent; or the same for all as it is."""
+    shape = [1] * len(latent.shape)
+    shape[latent.axis] = -1
+    return jnp.reshape(offset, shape) if jnp.ndim(offset) else offset
+
+
+def _normal(run: Run, latents: Mapping[str, Latent], reference: Any, plate: str, offset: Any) -> Any:
     """The mean of jointly normal latents (or a point beside it), and the log-density of their posterior there.
 
     With whitened residuals r(l) = r + W l of all sites, the precision is P = WᵀW and the mean −P⁻¹ Wᵀ r.
@@ -237,7 +248,7 @@ def _normal(run: Run, latents: Mapping[str, Latent], reference: Any, plate: str,
     factors = factored(precision)
     point = factors.solve(pull)
     density = 0.5 * factors.log_determinant() - 0.5 * len(columns) * math.log(2 * math.pi)
-    if offset:
+    if jnp.ndim(offset):
         beside = [offset / jnp.sqrt(row[-1]) for row in precision]
         density = density - 0.5 * quadratic(precision, beside)
         point = [mean + step for mean, step in zip(point, beside, strict=True)]
